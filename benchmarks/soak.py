@@ -10,6 +10,9 @@ some are aborted, some time out. What grows to a limit is there from the start: 
 takes some MiB when it is compiled, and the tokenizer keeps 10,000 words. What else may grow is
 counted beside: Python's objects, the C heap, compiled programs, KV blocks that have been written at
 least once (the pool is touched block by block as it is used).
+
+It asks `LLMEngine` itself, not through the tests' protocol of an engine: that names no programs,
+and its `debug_state` copies the block tables, so that looking would take memory itself.
 """
 
 import argparse

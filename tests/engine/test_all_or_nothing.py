@@ -18,8 +18,7 @@ from jax_engine import (
 from jax_engine.engine.calls import Call, Calls
 from jax_engine.engine.running_requests import RunningRequests
 from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.engine_driver import check_idle
-from tests.support.integrity import check_integrity
+from tests.support.in_process import check_idle, run
 from tests.support.patience import join
 from tests.support.raise_at import raise_everywhere
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
@@ -161,17 +160,14 @@ def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
     def generate() -> dict[str, list[list[int]]]:
         for (name, prompt), one in zip(prompts.items(), params, strict=True):
             engine.add_request(name, prompt, one)
-        found = {}
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                found[output.request_id] = [one.token_ids for one in output.outputs]
-        return found
+        return {
+            output.request_id: [one.token_ids for one in output.outputs] for output in run(engine)
+        }
 
     def check() -> None:
         engine.abort_request(prompts)  # raised before the step began, or behind it
         engine.outputs()
         check_idle(engine)
-        check_integrity(engine.scheduler.block_manager)
 
     wanted = generate()
     assert raise_everywhere(generate, LLMEngine.step, RunningRequests.finish, check) > 300

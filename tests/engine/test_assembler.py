@@ -18,9 +18,8 @@ from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.openai.offsets import Offsets
-from tests.support.small_engine import SETTINGS
+from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.strategies import EOS
-from tests.support.stub_engine import pair_without_device
 from tests.support.vocabularies import Words, byte_words
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind

@@ -10,7 +10,7 @@ from jax_engine.engine import batch
 from jax_engine.engine.batch import check_all, progress_bar
 from jax_engine.engine.request_checks import refuse_adapters
 from jax_engine.outputs import CompletionOutput, PoolingOutput, PoolingRequestOutput
-from tests.support.small_engine import small_engine
+from tests.support.builders import small_engine
 
 
 class Bar:

@@ -18,17 +18,12 @@ from jax_engine.engine.beams import beam_search_output, check_beams
 from jax_engine.logprobs import Logprob
 from jax_engine.outputs import BeamSearchSequence, CompletionOutput, RequestOutput
 from reference import sampling as oracle
-from tests.engine.test_llm_engine import assert_idle
 from tests.support.engine_pair import naive_logits
+from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 40}
 PROMPT = [4, 5, 6, 7, 8]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +151,7 @@ def test_i36_mixed_decoding_gives_each_the_same_as_alone(llm, checkpoint, settin
             assert (one.finish_reason, one.stop_reason) == (two.finish_reason, two.stop_reason)
             if two.cumulative_logprob is not None:
                 assert one.cumulative_logprob == pytest.approx(two.cumulative_logprob, abs=1e-3)
-    assert_idle(other)
+    check_idle(other.llm_engine)
     stats = other.llm_engine.stats()
     preemptions = {"recompute": stats.num_recomputed, "swap": stats.num_swapped_out}
     if "preemption_mode" in settings:
@@ -185,10 +180,7 @@ def test_stats_say_how_much_beams_share(checkpoint) -> None:
 def test_a_beam_request_has_one_output_when_it_is_done(llm) -> None:
     engine = llm.llm_engine
     engine.add_request("b", PROMPT, beams(max_tokens=4, ignore_eos=True))
-    seen = []
-    while engine.has_unfinished_requests():
-        seen += engine.step()
-    (output,) = seen
+    (output,) = run(engine)
     assert output.finished and len(output.outputs) == 3
     metrics = output.metrics
     assert metrics.arrival_time <= metrics.first_token_time <= metrics.finished_time
@@ -204,9 +196,8 @@ def test_i22_an_aborted_beam_search_frees_everything(llm, steps) -> None:
     (output,) = engine.abort_request("b")
     assert {one.finish_reason for one in output.outputs} == {"abort"}
     assert all(len(one.logprobs) == len(one.token_ids) for one in output.outputs)
-    while engine.has_unfinished_requests():
-        engine.step()
-    assert_idle(llm)
+    run(engine)
+    check_idle(llm.llm_engine)
 
 
 def test_beam_search_returns_whole_sequences(llm) -> None:
@@ -224,7 +215,7 @@ def test_beam_search_returns_whole_sequences(llm) -> None:
             assert sequence.finish_reason == one.finish_reason
             assert sequence.stop_reason == one.stop_reason
             assert sequence.text is None  # there is no tokenizer
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
 
 
 def test_i21_too_many_candidates_are_refused_with_both_numbers(checkpoint, tmp_path) -> None:
@@ -234,7 +225,7 @@ def test_i21_too_many_candidates_are_refused_with_both_numbers(checkpoint, tmp_p
         wide.generate([PROMPT], beams(n=33), use_tqdm=False)
     with pytest.raises(RequestTooLargeError, match="looks at 72 candidates"):
         wide.generate([PROMPT], beams(n=18, stop_token_ids=[5, 6]), use_tqdm=False)
-    assert_idle(wide)
+    check_idle(wide.llm_engine)
     (output,) = wide.generate([PROMPT], beams(n=32, max_tokens=2), use_tqdm=False)
     assert len(output.outputs) == 32
 
@@ -252,7 +243,7 @@ def test_i21_bad_beam_searches_are_refused(llm) -> None:
         )
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\]"):
         llm.beam_search([PROMPT, []], BeamSearchParams(beam_width=2), use_tqdm=False)
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
 
 
 def test_only_searches_are_counted_in_candidates() -> None:

@@ -30,9 +30,9 @@ from jax_engine import (
 from jax_engine.engine.batch import check_all
 from jax_engine.engine.calls import Calls
 from jax_engine.sampling_params import RequestOutputKind
-from tests.support.engine_driver import check_idle
+from tests.support.builders import small_engine
+from tests.support.in_process import check_idle, run
 from tests.support.patience import HANG_S, join, until
-from tests.support.small_engine import run, small_engine
 from tests.support.tiny_llama import tiny_llama
 
 LAST = RequestOutputKind.FINAL_ONLY  # as `LLM` asks for

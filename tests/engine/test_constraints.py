@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.engine.constraints import ConstraintBuilder
 from reference import sampling as oracle
-from tests.support.engine_driver import kept_requests
 from tests.support.engine_pair import naive_logits
-from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
+from tests.support.in_process import check_idle
+from tests.support.in_process import run as run_all
+from tests.support.tiny_llama import EOS, VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 8}
 PROMPTS = [[4, 5, 6], [7, 8], [9, 10, 11, 12, 13]]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +37,8 @@ def run(llm, requests, *, bad_words=None):
         if bad_words and request_id in bad_words:
             one.bad_words_token_ids = bad_words[request_id]
         engine.add_request(request_id, prompt, one)
-    done = {}
-    while engine.has_unfinished_requests():
-        done |= {one.request_id: one for one in engine.step() if one.finished}
-    assert engine.stats().num_used_blocks == 0
+    done = {one.request_id: one for one in run_all(engine) if one.finished}
+    check_idle(engine)
     return done
 
 
@@ -204,7 +198,7 @@ def test_refused_before_anything_is_allocated(llm) -> None:
     one.bad_words_token_ids = [[5]]
     with pytest.raises(InvalidRequestError, match="bad_words"):
         engine.add_request("bad", PROMPTS[0], one)
-    assert not engine.has_unfinished_requests() and not kept_requests(engine)
+    check_idle(engine)
 
 
 def test_constraints_are_built_once_for_each_prompt(llm, monkeypatch) -> None:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.engine.deadlines import Deadlines
 from tests.core.test_complexity import lines_run
-from tests.support.engine_driver import kept_requests
-from tests.support.tiny_llama import tiny_llama
+from tests.support.in_process import check_idle, run
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
 
@@ -25,15 +24,10 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["in turn", "ahead"])
-def shared_llm(request, checkpoint):
+def shared_llm(request, tiny):
     ahead = request.param
-    return LLM(checkpoint, num_gpu_blocks_override=24, async_scheduling=ahead,
+    return LLM(tiny, num_gpu_blocks_override=24, async_scheduling=ahead,
                preemption_mode="swap", **SETTINGS)  # fmt: skip
 
 
@@ -45,15 +39,6 @@ def llm(shared_llm):
 
 def greedy(**changes) -> SamplingParams:
     return SamplingParams(**({"temperature": 0.0, "max_tokens": 8, "ignore_eos": True} | changes))
-
-
-def run(engine) -> dict:
-    outputs = {}
-    for _ in range(200):
-        if not engine.has_unfinished_requests():
-            return outputs
-        outputs |= {one.request_id: one for one in engine.step() if one.finished}
-    raise AssertionError("a request hangs")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -74,9 +59,8 @@ def test_a_request_past_its_deadline_ends_as_far_as_it_came(llm, steps: int) -> 
     assert (one.finish_reason, one.stop_reason) == ("abort", "timeout")
     assert len(one.token_ids) == steps + 1
     assert ended[0].metrics.finished_time == clock.now
-    assert run(engine)["other"].outputs[0].token_ids == alone
-    assert engine.stats().num_used_blocks == 0
-    assert not engine._running.deadlines and not kept_requests(engine)
+    assert run(engine)[-1].outputs[0].token_ids == alone
+    check_idle(engine)
 
 
 def test_waiting_and_swapped_requests_time_out_too(llm) -> None:
@@ -92,12 +76,10 @@ def test_waiting_and_swapped_requests_time_out_too(llm) -> None:
     clock.now += 6
     ended = {one.request_id: one for one in engine.step()}
     assert {"0", "1", "2", "3", "waiting"} == ended.keys()
-    assert not engine.has_unfinished_requests()
     assert ended["waiting"].outputs[0].token_ids == []
     assert len(ended[swapped].outputs[0].token_ids) > 0
     assert {one.outputs[0].stop_reason for one in ended.values()} == {"timeout"}
-    blocks = engine.scheduler.block_manager
-    assert blocks.num_used_gpu_blocks == 0 and blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
+    check_idle(engine)
     assert engine.step() == []
 
 
@@ -107,9 +89,9 @@ def test_an_id_that_comes_back_has_a_deadline_of_its_own(llm) -> None:
     engine.abort_request("a")
     engine.add_request("a", [4, 5], greedy())
     clock.now += 2
-    assert run(engine)["a"].outputs[0].finish_reason == "length"
+    assert run(engine)[-1].outputs[0].finish_reason == "length"
     engine.add_request("a", [4, 5], greedy(), arrival_time=clock.now - 3, timeout=2)
-    assert run(engine)["a"].outputs[0].stop_reason == "timeout"
+    assert run(engine)[-1].outputs[0].stop_reason == "timeout"
 
 
 def test_generate_takes_one_timeout_or_one_each(llm) -> None:

@@ -12,8 +12,8 @@ from jax_engine.engine.batch import check_all
 from jax_engine.engine.calls import Call, Calls
 from jax_engine.engine.engine_loop import EngineLoop, _Answer, awaited
 from jax_engine.sampling_params import RequestOutputKind
-from tests.support.engine_driver import check_idle
-from tests.support.small_engine import run, small_engine
+from tests.support.builders import small_engine
+from tests.support.in_process import check_idle, run
 
 LONG = SamplingParams(
     temperature=0.0, max_tokens=30, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY

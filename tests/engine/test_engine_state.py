@@ -1,7 +1,7 @@
 """What `LLMEngine.state` counts, beside what the requests got."""
 
 from jax_engine import SamplingParams
-from tests.support.small_engine import small_engine
+from tests.support.builders import small_engine
 
 
 def test_tokens_are_counted_while_they_come_and_stay_counted() -> None:

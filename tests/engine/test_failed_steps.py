@@ -10,11 +10,11 @@ import pytest
 
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.step import Step
-from tests.support.engine_driver import check_idle
-from tests.support.integrity import check_integrity
+from tests.support.builders import pair_without_device
+from tests.support.in_process import check_idle, debug_state
+from tests.support.in_process import run as run_all
 from tests.support.raise_at import Place, places_of, raise_everywhere
 from tests.support.strategies import Settings
-from tests.support.stub_engine import pair_without_device
 from tests.support.stub_runner import MOVES, moves_of
 
 # So small that two samples copy a block, and that a request is swapped out and in again.
@@ -30,12 +30,11 @@ def add_all(engine: LLMEngine) -> None:
 
 def run(engine: LLMEngine) -> dict[str, list[list[int]]]:
     """To the end; the tokens of those that have ended by themselves."""
-    found = {}
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            if output.finished and all(one.finish_reason == "length" for one in output.outputs):
-                found[output.request_id] = [one.token_ids for one in output.outputs]
-    return found
+    return {
+        output.request_id: [one.token_ids for one in output.outputs]
+        for output in run_all(engine)
+        if output.finished and all(one.finish_reason == "length" for one in output.outputs)
+    }
 
 
 def steps_with_moves(engine: LLMEngine) -> dict[str, int]:
@@ -90,7 +89,7 @@ def test_a_step_that_moves_blocks_is_interrupted_anywhere(
             engine.step()
 
     def check() -> None:
-        check_integrity(engine.scheduler.block_manager)
+        debug_state(engine).check()
         assert run(engine).items() <= wanted.items()
         check_idle(engine)
         add_all(engine)

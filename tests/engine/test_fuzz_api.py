@@ -24,9 +24,8 @@ from jax_engine import (
     SamplingParams,
     StructuredOutputsParams,
 )
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
-from tests.support.tiny_llama import tiny_llama
+from tests.support.byte_tokenizer import VOCAB
+from tests.support.in_process import check_idle, run
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls }}{% endfor %}"
@@ -115,11 +114,9 @@ USUAL: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
+def llm(of_bytes):
     return LLM(
-        str(path), block_size=4, num_gpu_blocks_override=60, max_num_seqs=8, max_model_len=40,
+        of_bytes, block_size=4, num_gpu_blocks_override=60, max_num_seqs=8, max_model_len=40,
         max_num_batched_tokens=40, swap_space=0.01, chat_template=TEMPLATE,
     )  # fmt: skip
 
@@ -284,8 +281,7 @@ def test_other_arguments_of_chat(llm, usual, arguments) -> None:
 def test_arguments_of_add_request(llm, usual, name, value) -> None:
     def call() -> None:
         llm.llm_engine.add_request("x", "ab", GREEDY, **{name: value})
-        while llm.llm_engine.has_unfinished_requests():
-            llm.llm_engine.step()
+        run(llm.llm_engine)
 
     tried(llm, usual, call)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams, StructuredOutputsParams
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import kept_requests
+from tests.support.in_process import check_idle
 from tests.support.json_schemas import conforms, schemas
 from tests.support.tiny_llama import tiny_llama
 
@@ -147,7 +147,7 @@ def test_streams_and_aborts_leave_nothing_behind(llm) -> None:
         texts += [o.outputs[0].text for o in engine.step() if o.request_id == "b"]
     assert texts[:4] == [texts[-1][:i] for i in range(1, 5)]
     engine.abort_request("a")
-    assert not kept_requests(engine) and engine.stats().num_used_blocks == 0
+    check_idle(engine)
     assert engine.stats().guided_seconds > 0
 
 

@@ -18,20 +18,17 @@ from jax_engine import (
 )
 from jax_engine.engine import request_checks
 from jax_engine.metrics import Histogram
-from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
-from tests.support.tiny_llama import tiny_llama
+from tests.support.byte_tokenizer import EOS_TOKEN
+from tests.support.in_process import check_idle
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"
 GREEDY = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
+def llm(of_bytes):
     return LLM(
-        str(path), block_size=4, num_gpu_blocks_override=100, max_num_seqs=8, chat_template=TEMPLATE
+        of_bytes, block_size=4, num_gpu_blocks_override=100, max_num_seqs=8, chat_template=TEMPLATE
     )
 
 

@@ -21,16 +21,11 @@ from jax_engine import (
 )
 from reference import sampling as oracle
 from reference.random_numbers import derive_seed
-from tests.support.engine_driver import kept_requests
 from tests.support.engine_pair import naive_logits
-from tests.support.tiny_llama import VOCAB, tiny_llama
+from tests.support.in_process import check_idle, run
+from tests.support.tiny_llama import VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 8}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +35,6 @@ def llm(checkpoint):
 
 def greedy(**changes) -> SamplingParams:
     return SamplingParams(**({"temperature": 0.0, "max_tokens": 6, "ignore_eos": True} | changes))
-
-
-def assert_idle(llm: LLM) -> None:
-    """I9, I51: nothing is left of any request, on either side."""
-    stats = llm.llm_engine.stats()
-    assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
-    assert stats.num_free_blocks == stats.num_blocks
-    assert not llm.llm_engine.has_unfinished_requests()
-    assert not llm.llm_engine.scheduler.groups
-    assert not kept_requests(llm.llm_engine)
 
 
 def test_i51_outputs_come_in_the_order_of_the_prompts(llm) -> None:
@@ -64,7 +49,7 @@ def test_i51_outputs_come_in_the_order_of_the_prompts(llm) -> None:
     assert all(one.finished and one.outputs[0].text == "" for one in outputs)
     metrics = outputs[0].metrics
     assert metrics.arrival_time <= metrics.first_token_time <= metrics.finished_time
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
 
 
 def test_one_prompt_of_token_ids_is_one_prompt(llm) -> None:
@@ -142,9 +127,8 @@ def test_cumulative_and_final_outputs_of_steps(llm) -> None:
     engine.add_request("c", [4, 5], greedy(max_tokens=3))
     engine.add_request("f", [4, 5], greedy(max_tokens=3, output_kind=RequestOutputKind.FINAL_ONLY))
     seen = {"c": [], "f": []}
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            seen[output.request_id].append((len(output.outputs[0].token_ids), output.finished))
+    for output in run(engine):
+        seen[output.request_id].append((len(output.outputs[0].token_ids), output.finished))
     assert seen == {"c": [(1, False), (2, False), (3, True)], "f": [(3, True)]}
     assert engine.step() == []
 
@@ -161,9 +145,8 @@ def test_i22_abort_at_any_step_frees_everything(llm) -> None:
         assert [one.request_id for one in aborted] == ["a"]
         assert {one.finish_reason for one in aborted[0].outputs} == {"abort"}
         assert engine.abort_request("a") == []
-        while engine.has_unfinished_requests():
-            engine.step()
-        assert_idle(llm)
+        run(engine)
+        check_idle(llm.llm_engine)
 
 
 BAD_PROMPTS = [
@@ -189,7 +172,7 @@ def test_i21_bad_prompts_are_refused_with_words_and_leave_no_trace(llm, prompt, 
     assert "prompts[1]" in str(error.value)
     assert "prompts[0]" not in str(error.value)
     assert words in str(error.value)
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
     assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].finished
 
 
@@ -215,10 +198,8 @@ def test_i21_a_refused_request_disturbs_no_running_one(llm) -> None:
         engine.add_request("bad", [3], greedy(logit_bias={VOCAB: 1.0}))
     with pytest.raises(InvalidRequestError, match="no tokenizer"):
         engine.add_request("bad", [3], greedy(stop="x"))
-    while engine.has_unfinished_requests():
-        outputs = engine.step()
-    assert outputs[0].outputs[0].token_ids == alone
-    assert_idle(llm)
+    assert run(engine)[-1].outputs[0].token_ids == alone
+    check_idle(llm.llm_engine)
 
 
 def test_params_and_priorities_must_match_the_prompts(llm) -> None:
@@ -262,7 +243,7 @@ def test_ctrl_c_aborts_and_leaves_the_engine_usable(llm) -> None:
     finally:
         llm.llm_engine.worker.launch = launch
     assert steps >= 3
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
     assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids == before
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -293,7 +274,7 @@ def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
             llm.generate([prompt], greedy(), use_tqdm=False)
     finally:
         worker.launch = launch
-    assert_idle(llm)
+    check_idle(llm.llm_engine)
     after = llm.generate([prompt], greedy(), use_tqdm=False)[0]
     assert after.num_cached_tokens == 0
     llm.llm_engine.reset_prefix_cache()

@@ -5,15 +5,12 @@ from copy import deepcopy
 import pytest
 
 from jax_engine import LLM, BeamSearchParams, InvalidRequestError, RequestOutputKind, SamplingParams
-from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.byte_tokenizer import EOS_TOKEN
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
-    return LLM(str(path), block_size=4, num_gpu_blocks_override=100, max_num_seqs=8)
+def llm(of_bytes):
+    return LLM(of_bytes, block_size=4, num_gpu_blocks_override=100, max_num_seqs=8)
 
 
 def sampled(**changes) -> SamplingParams:

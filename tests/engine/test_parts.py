@@ -10,7 +10,7 @@ from jax_engine import (
     SamplingParams,
 )
 from reference.random_numbers import derive_seed
-from tests.support.engine_driver import kept_requests
+from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 24, "max_num_seqs": 4}
@@ -36,30 +36,19 @@ def singles(llms) -> list[list[int]]:
     return [output.outputs[0].token_ids for output in outputs]
 
 
-def run(llm: LLM, params: SamplingParams) -> list:
+def outputs_of(llm: LLM, params: SamplingParams) -> list:
     """All outputs of one request, step by step; and nothing is left of it (I9)."""
-    engine = llm.llm_engine
-    engine.add_request("r", PROMPT, params)
-    outputs = []
-    while engine.has_unfinished_requests():
-        outputs += engine.step()
-    check_idle(llm)
+    llm.llm_engine.add_request("r", PROMPT, params)
+    outputs = run(llm.llm_engine)
+    check_idle(llm.llm_engine)
     return outputs
-
-
-def check_idle(llm: LLM) -> None:
-    engine = llm.llm_engine
-    stats = engine.stats()
-    assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
-    assert not engine.scheduler.groups and not kept_requests(engine)
-    assert not engine.has_unfinished_requests()
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_i37_ten_samples_are_ten_requests(llms, singles, which) -> None:
     """I37, whatever the parts are; and the output is that of one request."""
     params = SamplingParams(n=10, seed=11, logprobs=1, prompt_logprobs=1, **DRAW)
-    output = run(llms[which], params)[-1]
+    output = outputs_of(llms[which], params)[-1]
     assert [one.token_ids for one in output.outputs] == singles
     assert [one.index for one in output.outputs] == list(range(10))
     assert {one.finish_reason for one in output.outputs} == {"length"}
@@ -80,14 +69,14 @@ def test_of_an_aborted_best_of_those_without_a_token_are_last(llms, num_steps) -
         engine.step()
     [output] = engine.abort_request("r")
     assert len(output.outputs) == 2 and all(one.token_ids for one in output.outputs)
-    check_idle(llms[0])
+    check_idle(llms[0].llm_engine)
 
 
 def test_best_of_ranks_the_samples_of_all_parts(llms) -> None:
     every = SamplingParams(n=10, seed=3, logprobs=0, **DRAW)
-    ten = run(llms[0], every)[-1].outputs
+    ten = outputs_of(llms[0], every)[-1].outputs
     ranked = sorted(ten, key=lambda one: -one.cumulative_logprob)[:3]
-    best = run(llms[0], SamplingParams(n=3, best_of=10, seed=3, **DRAW))[-1].outputs
+    best = outputs_of(llms[0], SamplingParams(n=3, best_of=10, seed=3, **DRAW))[-1].outputs
     assert [(one.index, one.token_ids) for one in best] == [
         (one.index, one.token_ids) for one in ranked
     ]
@@ -99,14 +88,14 @@ def test_streamed_outputs_go_on_from_part_to_part(llms, singles) -> None:
     deltas: dict[int, list[int]] = {}
     ends = []
     kind = RequestOutputKind.DELTA
-    for output in run(llms[0], SamplingParams(n=10, seed=11, output_kind=kind, **DRAW)):
+    for output in outputs_of(llms[0], SamplingParams(n=10, seed=11, output_kind=kind, **DRAW)):
         for one in output.outputs:
             assert one.token_ids
             deltas.setdefault(one.index, []).extend(one.token_ids)
             ends += [one.index] if one.finish_reason else []
     assert list(deltas.values()) == singles and ends == list(range(10))
     counts = []
-    for output in run(llms[0], SamplingParams(n=10, seed=11, **DRAW)):
+    for output in outputs_of(llms[0], SamplingParams(n=10, seed=11, **DRAW)):
         counts.append(len(output.outputs))
         assert all(one.token_ids for one in output.outputs)
     assert counts == sorted(counts) and set(counts) == {4, 8, 10}
@@ -124,7 +113,7 @@ def test_i22_no_part_comes_after_an_abort(llms, singles, steps) -> None:
     assert reasons[-1] == "abort" and set(reasons[:-4]) <= {"length"}
     for one in output.outputs:
         assert one.token_ids == singles[one.index][: len(one.token_ids)]
-    check_idle(llms[0])
+    check_idle(llms[0].llm_engine)
 
 
 def test_a_processor_that_fails_in_a_later_part_ends_the_request(llms) -> None:
@@ -138,7 +127,7 @@ def test_a_processor_that_fails_in_a_later_part_ends_the_request(llms) -> None:
         return logits
 
     params = SamplingParams(n=10, seed=11, logits_processors=[fails], **DRAW)
-    (output,) = [one for one in run(llms[0], params) if one.finished]
+    (output,) = [one for one in outputs_of(llms[0], params) if one.finished]
     assert [one.finish_reason for one in output.outputs] == ["length"] * 4 + ["abort"]
     assert "no more" in output.outputs[-1].stop_reason
 
@@ -148,12 +137,10 @@ def test_others_have_their_turn(llms, singles) -> None:
     engine = llms[0].llm_engine
     engine.add_request("many", PROMPT, SamplingParams(n=10, seed=11, **DRAW))
     engine.add_request("later", PROMPT, SamplingParams(seed=derive_seed(11, 3), **DRAW))
-    finished = {}
-    while engine.has_unfinished_requests():
-        finished |= {one.request_id: one for one in engine.step() if one.finished}
+    finished = {one.request_id: one for one in run(engine) if one.finished}
     assert [one.token_ids for one in finished["many"].outputs] == singles
     assert finished["later"].outputs[0].token_ids == singles[3]
-    check_idle(llms[0])
+    check_idle(llms[0].llm_engine)
 
 
 def test_what_cannot_take_turns_is_refused(llms) -> None:
@@ -164,4 +151,4 @@ def test_what_cannot_take_turns_is_refused(llms) -> None:
         small.generate(PROMPT, beams, use_tqdm=False)
     with pytest.raises(InvalidRequestError, match="must be at most 16384, got 16385"):
         SamplingParams(n=16385)
-    check_idle(small)
+    check_idle(small.llm_engine)

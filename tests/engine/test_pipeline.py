@@ -8,8 +8,8 @@ import pytest
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
-from tests.support.engine_driver import check_idle
-from tests.support.small_engine import run, small_engine
+from tests.support.builders import small_engine
+from tests.support.in_process import check_idle, run
 from tests.support.strategies import VOCABULARY
 
 
@@ -42,22 +42,28 @@ def alone(prompt: list[int], params: SamplingParams) -> list[int]:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_the_worker_is_told_once_who_begins_and_who_has_ended(ahead: bool) -> None:
+    """With the first step behind that; of one that ended before it began, never."""
     engine = small_engine(ahead=ahead)
     worker: Any = engine.worker
-    launch, opened, closed = worker.launch, list[int](), list[int]()
+    launch, opened, closed = worker.launch, list[list[int]](), list[list[int]]()
 
     def noted(step: Step) -> Any:
-        opened.extend(setup.number for setup in step.opened)
-        closed.extend(step.closed)
+        opened.append([setup.number for setup in step.opened])
+        closed.append(step.closed)
         return launch(step)
 
     worker.launch = noted
-    for i, count in enumerate([1, 3, 5]):
+    for i, count in enumerate([5, 1, 9, 4]):
         engine.add_request(str(i), [0, 1], free(count))
+    engine.abort_request("0")
+    engine.step()
+    engine.abort_request("2")
     run(engine)
-    engine.add_request("last", [0, 1], free(1))
+    engine.add_request("0", [0, 1], free(1))
     run(engine)
-    assert opened == [0, 1, 2, 3] and closed == [0, 1, 2]
+    assert [one for one in opened if one] == [[1, 2, 3], [4]] and opened[0]
+    assert [one for one in closed if one] == [[1, 2], [3]] and closed[1 + ahead]
+    assert list(worker.setups) == [4]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -9,17 +9,11 @@ from jax_engine import LLM, SamplingParams
 from jax_engine.errors import OutOfMemoryError
 from jax_engine.step import PreemptionCosts
 from jax_engine.worker import preemption_costs
-from tests.support.engine_driver import kept_requests
-from tests.support.tiny_llama import tiny_llama
+from tests.support.in_process import check_idle, run
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
 PROMPTS = [[3 + i, 5, 7, 9] for i in range(4)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
 
 
 def tokens_of(llm: LLM) -> list[list[int]]:
@@ -28,8 +22,8 @@ def tokens_of(llm: LLM) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def wanted(checkpoint):
-    llm = LLM(checkpoint, num_gpu_blocks_override=60, **SETTINGS)
+def wanted(tiny):
+    llm = LLM(tiny, num_gpu_blocks_override=60, **SETTINGS)
     tokens = tokens_of(llm)
     stats = llm.llm_engine.stats()
     assert stats.num_recomputed == stats.num_swapped_out == 0
@@ -38,8 +32,8 @@ def wanted(checkpoint):
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_costs_are_measured_at_the_first_preemption(checkpoint, wanted, ahead, caplog) -> None:
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, async_scheduling=ahead, **SETTINGS)
+def test_costs_are_measured_at_the_first_preemption(tiny, wanted, ahead, caplog) -> None:
+    llm = LLM(tiny, num_gpu_blocks_override=18, async_scheduling=ahead, **SETTINGS)
     with caplog.at_level(logging.INFO, "jax_engine.core"):
         assert tokens_of(llm) == wanted
         assert tokens_of(llm) == wanted
@@ -62,17 +56,17 @@ def test_costs_are_measured_at_the_first_preemption(checkpoint, wanted, ahead, c
     ],
     ids=["swap", "recompute", "no swap space"],
 )
-def test_each_mode_gives_the_same_tokens(checkpoint, wanted, costs, settings, swaps) -> None:
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS, **settings)
+def test_each_mode_gives_the_same_tokens(tiny, wanted, costs, settings, swaps) -> None:
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS, **settings)
     llm.llm_engine.scheduler._state.costs = costs
     assert tokens_of(llm) == wanted
     stats = llm.llm_engine.stats()
     assert (stats.num_swapped_out > 0, stats.num_recomputed > 0) == (swaps, not swaps)
 
 
-def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
+def test_measuring_leaves_the_cache_as_it_was(tiny) -> None:
     """On the device and on the host; and nothing is compiled for it that a swap would not need."""
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     llm.generate(PROMPTS[:2], GREEDY, use_tqdm=False)
     worker = llm.llm_engine.worker
     cache = worker.kv_cache
@@ -84,12 +78,12 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     np.testing.assert_array_equal(np.asarray(cache.array), device)
     np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
-    assert not kept_requests(llm.llm_engine)
+    check_idle(llm.llm_engine)
 
 
-def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, monkeypatch) -> None:
+def test_an_interruption_while_measuring_is_what_the_caller_sees(tiny, monkeypatch) -> None:
     """Not the loss of the cache that comes with it (found by simulation 1000658)."""
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     worker = llm.llm_engine.worker
 
     def interrupted(*_: object) -> None:
@@ -102,9 +96,9 @@ def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, mon
             worker.measure_costs()
 
 
-def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
+def test_no_request_has_the_number_of_the_one_that_is_measured(tiny, monkeypatch) -> None:
     """It would lose its sampling parameters, and the step that they are for."""
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     engine, numbers = llm.llm_engine, []
     launch = engine.worker.launch
     with monkeypatch.context() as patched:
@@ -118,13 +112,12 @@ def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monke
     for name, prompt in zip(["what a step costs", "-1", "2", "3"], PROMPTS, strict=True):
         engine.add_request(name, prompt, GREEDY)
     assert all(group.number >= 0 for group in engine.scheduler.groups.values())
-    while engine.has_unfinished_requests():
-        engine.step()
+    run(engine)
     assert engine.stats().preemption_costs is not None
 
 
-def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(checkpoint, monkeypatch) -> None:
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(tiny, monkeypatch) -> None:
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     seconds = iter([5.0, 3.2, 4.0])
     monkeypatch.setattr(preemption_costs, "_timed", lambda *_: next(seconds))
     blocks_moved = 8  # in a call, of the 18 that there are
@@ -132,9 +125,9 @@ def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(checkpoint, m
     assert found == pytest.approx(3.2 / (2 * blocks_moved))
 
 
-def test_a_token_costs_what_it_does_in_the_best_step(checkpoint, monkeypatch) -> None:
+def test_a_token_costs_what_it_does_in_the_best_step(tiny, monkeypatch) -> None:
     """Of each size the faster round; of sizes up to the first slow one the least for a token."""
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     rounds = {4: [0.03, 0.02], 8: [0.016, 0.02], 16: [0.06, 0.08], 32: [0.0, 0.0]}
     monkeypatch.setattr(preemption_costs, "_compiled_sizes", lambda *_: list(rounds))
     seconds = iter([one for pair in rounds.values() for one in pair])
@@ -144,20 +137,18 @@ def test_a_token_costs_what_it_does_in_the_best_step(checkpoint, monkeypatch) ->
     assert found == pytest.approx(0.016 / 8)  # 16 tokens took longer than it needs to know
 
 
-def test_eager_engines_can_be_measured(checkpoint) -> None:
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, enforce_eager=True, **SETTINGS)
+def test_eager_engines_can_be_measured(tiny) -> None:
+    llm = LLM(tiny, num_gpu_blocks_override=18, enforce_eager=True, **SETTINGS)
     assert llm.llm_engine.worker.measure_costs().seconds_per_token > 0
 
 
 @pytest.mark.parametrize("mode", ["swap", "auto"])
-def test_without_host_memory_the_preempted_are_recomputed(
-    checkpoint, wanted, mode, monkeypatch
-) -> None:
+def test_without_host_memory_the_preempted_are_recomputed(tiny, wanted, mode, monkeypatch) -> None:
     def no_memory(what: str, num_bytes: int) -> None:
         raise OutOfMemoryError(f"{what} need {num_bytes}.")
 
     monkeypatch.setattr("jax_engine.worker.host_blocks.check_fits", no_memory)
-    llm = LLM(checkpoint, num_gpu_blocks_override=18, **(SETTINGS | {"preemption_mode": mode}))
+    llm = LLM(tiny, num_gpu_blocks_override=18, **(SETTINGS | {"preemption_mode": mode}))
     assert tokens_of(llm) == wanted
     stats = llm.llm_engine.stats()
     assert stats.num_recomputed > 0 and stats.num_swapped_out == 0

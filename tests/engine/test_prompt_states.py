@@ -12,7 +12,8 @@ from jax_engine.pooling_params import PoolingParams
 from reference import sampling as oracle
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
-from tests.support.tiny_llama import VOCAB, tiny_llama
+from tests.support.in_process import run
+from tests.support.tiny_llama import VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
 # Pools in which a few prompts with their outputs do not fit at once, and budgets that cut prompts.
@@ -24,11 +25,6 @@ WAYS = {
     "sosp": {"num_gpu_blocks_override": 100, "scheduling": "sosp"},
 }
 prompts = st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=24)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +91,11 @@ def test_i39_prompt_logprobs_are_those_of_one_full_pass(
             "embedded": PoolingParams(),
         }[kind]
         engine.add_request(f"{kind}{i}", prompt, one)
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            if output.request_id.startswith(("scored", "samples")):
-                assert_prompt_logprobs(checkpoint[1], output, num_top)
-            elif output.request_id.startswith("plain"):
-                assert output.prompt_logprobs is None
+    for output in run(engine):
+        if output.request_id.startswith(("scored", "samples")):
+            assert_prompt_logprobs(checkpoint[1], output, num_top)
+        elif output.request_id.startswith("plain"):
+            assert output.prompt_logprobs is None
     after = engine.stats()
     if (
         after.num_recomputed > before.num_recomputed
@@ -130,9 +125,7 @@ def test_i39_embeddings_are_the_pooled_states_of_one_full_pass(
             wanted = wanted / np.linalg.norm(wanted)
         assert output.finished and output.prompt_token_ids == prompt
         np.testing.assert_allclose(output.outputs.embedding, wanted, atol=1e-4)
-    decoded = []
-    while llm.llm_engine.has_unfinished_requests():
-        decoded += llm.llm_engine.step()  # also what it gave out while `embed` stepped
+    decoded = run(llm.llm_engine)  # also what it gave out while `embed` stepped
     assert [one.request_id for one in decoded if one.finished] == ["decoding"]
 
 
@@ -144,9 +137,7 @@ def test_a_preempted_prompt_is_scored_all_the_same(engines, checkpoint, way) -> 
     params = SamplingParams(prompt_logprobs=1, max_tokens=14, temperature=0.0, ignore_eos=True)
     for i in range(4):
         engine.add_request(str(i), [3 + i, *range(4, 16)], params)
-    outputs = []
-    while engine.has_unfinished_requests():
-        outputs += [output for output in engine.step() if output.finished]
+    outputs = [output for output in run(engine) if output.finished]
     after = engine.stats()
     assert (after.num_recomputed, after.num_swapped_out) != (
         before.num_recomputed, before.num_swapped_out,

@@ -13,7 +13,7 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import RequestChecks, check_service
 from jax_engine.engine.results import Results
-from tests.support.small_engine import letters
+from tests.support.builders import letters
 from tests.support.strategies import EOS, VOCABULARY
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, SamplingParams
-from tests.support.integrity import check_integrity
+from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {"block_size": 4, "max_num_seqs": 8, "skip_tokenizer_init": True}
@@ -53,7 +53,7 @@ def outputs_of(llm: LLM, resets: set[int]) -> list[Any]:
                 logprobs = output.prompt_logprobs
                 found[output.request_id] = tokens, logprobs and list(map(bool, logprobs))
         step += 1
-    check_integrity(engine.scheduler.block_manager)
+    check_idle(engine)
     return [found[str(i)] for i in range(len(PROMPTS))]
 
 
@@ -76,8 +76,5 @@ def test_nothing_is_left_of_what_was_computed(
     engine.reset_prefix_cache(reset_running_requests=True)
     engine.step()  # with steps planned ahead: that of before, whose tokens count
     engine.add_request("b", list(range(3, 20)), PARAMS[0])
-    cached = {}
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            cached[output.request_id] = output.num_cached_tokens
+    cached = {output.request_id: output.num_cached_tokens for output in run(engine)}
     assert cached["a"] == 0

@@ -18,13 +18,11 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import Results
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult
-from tests.support.beam_view import check_beams
-from tests.support.client_view import Asked, Oracle, check_outputs, serve
-from tests.support.engine_driver import check_idle
+from tests.support.builders import SETTINGS, pair_without_device, small_engine
+from tests.support.client_view import Asked, Oracle, hold
+from tests.support.in_process import InProcess, run
 from tests.support.reading_model import ReadingModel
-from tests.support.small_engine import SETTINGS, run, small_engine
 from tests.support.strategies import EOS
-from tests.support.stub_engine import pair_without_device
 from tests.support.vocabularies import Words, byte_words
 
 KINDS = list(RequestOutputKind)
@@ -64,17 +62,12 @@ def may_stop(given: dict[str, Any]) -> bool:
     return "use_beam_search" not in given and given.get("detokenize", True)
 
 
-def hold(asked: list[Asked], words: Words, *, ahead: bool, **changes: Any) -> None:
-    """The engine to the oracle."""
+def hold_pair(asked: list[Asked], words: Words, *, ahead: bool, **changes: Any) -> None:
     settings = replace(SETTINGS, **changes)
     engine, reference = pair_without_device(settings, ahead=ahead, tokenizer=words.tokenizer)
     model: Any = ReadingModel()
-    oracle, seen = Oracle(reference, model, words), Counter[str]()
-    given_out = serve(engine, asked, oracle.run(asked))
-    check_idle(engine)
-    for request_id, outputs in given_out.items():
-        check = check_beams if oracle.groups[request_id].beam_search else check_outputs
-        check(oracle, request_id, outputs, seen)
+    seen = Counter[str]()
+    hold(InProcess(engine), Oracle(reference, model, words), asked, seen)
     assert not seen["rounding decided"]
 
 
@@ -91,7 +84,7 @@ def test_outputs(name: str, kind: RequestOutputKind) -> None:
             for i, (prompt, one) in enumerate(zip(PROMPTS, given, strict=False))
         ]
         if asked:
-            hold(asked, words, ahead=ahead, max_num_batched_tokens=8)
+            hold_pair(asked, words, ahead=ahead, max_num_batched_tokens=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +99,7 @@ def test_outputs_of_requests_that_are_aborted(name: str, kind: RequestOutputKind
                   abort_at=at, in_outputs=i % 2 == 1)
             for i, (prompt, one) in enumerate(zip(PROMPTS, GIVEN[name], strict=False))
         ]  # fmt: skip
-        hold(asked, words, ahead=at % 2 == 0)
+        hold_pair(asked, words, ahead=at % 2 == 0)
 
 
 def test_a_prompt_that_is_computed_again_keeps_its_log_probabilities() -> None:

@@ -19,8 +19,8 @@ from jax_engine.errors import ForkedProcessError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
 from reference.random_numbers import request_seed
-from tests.support.engine_driver import check_idle
-from tests.support.small_engine import letters, run, small_engine
+from tests.support.builders import letters, small_engine
+from tests.support.in_process import check_idle, run
 
 DRAW = SamplingParams(max_tokens=8, ignore_eos=True)  # with a seed of the engine's
 GREEDY = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)

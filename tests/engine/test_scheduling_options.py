@@ -3,28 +3,20 @@
 import pytest
 
 from jax_engine import LLM, InvalidRequestError, RequestTooLargeError, SamplingParams
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.in_process import run
 
 SETTINGS = {"block_size": 4, "max_model_len": 40, "num_gpu_blocks_override": 60}
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
-    return str(path)
+def llm(of_bytes):
+    return LLM(of_bytes, **SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def llm(checkpoint):
-    return LLM(checkpoint, **SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def ranked(checkpoint):
+def ranked(of_bytes):
     """One request at a time, by priority."""
-    return LLM(checkpoint, max_num_seqs=1, scheduling_policy="priority", **SETTINGS)
+    return LLM(of_bytes, max_num_seqs=1, scheduling_policy="priority", **SETTINGS)
 
 
 def greedy(**changes) -> SamplingParams:
@@ -49,9 +41,9 @@ def chunks_of(llm: LLM, run) -> dict[int, list[int]]:
     return chunks
 
 
-def test_a_long_prefill_leaves_room_for_others_in_each_step(checkpoint, llm) -> None:
+def test_a_long_prefill_leaves_room_for_others_in_each_step(of_bytes, llm) -> None:
     """long_prefill_token_threshold: the short prompt is answered before the long one is read."""
-    chunked = LLM(checkpoint, long_prefill_token_threshold=3, **SETTINGS)
+    chunked = LLM(of_bytes, long_prefill_token_threshold=3, **SETTINGS)
     prompts, outputs = [list(range(10)), [7, 8]], []
     chunks = chunks_of(
         chunked, lambda: outputs.extend(chunked.generate(prompts, greedy(), use_tqdm=False))
@@ -71,9 +63,7 @@ def test_a_late_request_of_higher_priority_overtakes(ranked) -> None:
     engine.add_request("second", [7, 8], greedy(), priority=1)
     engine.step()
     engine.add_request("urgent", [9], greedy(), priority=0)
-    finished = []
-    while engine.has_unfinished_requests():
-        finished += [one.request_id for one in engine.step() if one.finished]
+    finished = [one.request_id for one in run(engine) if one.finished]
     assert finished == ["first", "urgent", "second"]  # who runs already is not sent away
 
 

@@ -5,20 +5,17 @@ from dataclasses import replace
 import pytest
 
 from jax_engine import LLM, RequestOutputKind, SamplingParams
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.in_process import run
 
 DELTA = RequestOutputKind.DELTA
 SETTINGS = {"block_size": 4, "max_num_seqs": 8}
 
 
 @pytest.fixture(scope="module")
-def llms(tmp_path_factory):
+def llms(of_bytes):
     """Without and with steps planned ahead."""
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
     return [
-        LLM(str(path), num_gpu_blocks_override=100, async_scheduling=ahead, **SETTINGS)
+        LLM(of_bytes, num_gpu_blocks_override=100, async_scheduling=ahead, **SETTINGS)
         for ahead in (False, True)
     ]
 
@@ -77,8 +74,5 @@ def test_an_id_used_again_gets_its_first_end_first(llms) -> None:
     engine.step()
     assert engine.abort_request("a") == []
     engine.add_request("a", "xyz", params)
-    outputs = []
-    while engine.has_unfinished_requests():
-        outputs += engine.step()
-    reasons = [output.outputs[0].finish_reason for output in outputs]
+    reasons = [output.outputs[0].finish_reason for output in run(engine)]
     assert reasons == ["abort", None, None, "length"]

@@ -19,7 +19,7 @@ from jax_engine import (
     StepFailedError,
 )
 from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle, run
 from tests.support.patience import HANG_S, join, until
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
@@ -208,8 +208,7 @@ def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> 
     engine.add_request(str(taken), [5, 6], params)
     outputs = llm.generate([[7, 8], [9]], params, use_tqdm=False)
     assert [output.request_id for output in outputs] == [str(taken + 1), str(taken + 2)]
-    while engine.has_unfinished_requests():
-        engine.step()
+    run(engine)
     check_idle(engine)
 
 

@@ -1,16 +1,14 @@
 """A runner that only bytes reach, as in another process: the same for every kind of request."""
 
 import numpy as np
-import pytest
 
 from jax_engine import LLM, PoolingParams, SamplingParams
 from jax_engine.engine import build
+from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.worker.worker import Worker
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle, run
 from tests.support.through_bytes import ThroughBytes
-from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"block_size": 4, "max_model_len": 48, "max_num_seqs": 8, "max_logprobs": -1}
 PROMPT = "A B C D"
@@ -31,13 +29,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tiny_llama(tmp_path_factory.mktemp("models") / "tiny", vocab_size=VOCAB)[0]
-    save_byte_tokenizer(path)
-    return str(path)
-
-
 def outputs(llm: LLM) -> dict[str, object]:
     engine = llm.llm_engine
     for name, given in KINDS.items():
@@ -45,24 +36,21 @@ def outputs(llm: LLM) -> dict[str, object]:
     engine.add_request("embedding", PROMPT, PoolingParams())
     engine.add_request("embedded tokens", PROMPT, PoolingParams(task="token_embed"))
     found: dict[str, object] = {}
-    while engine.has_unfinished_requests():
-        for one in engine.step():
-            if one.finished:
-                own = one.outputs
-                if isinstance(own, list):
-                    found[one.request_id] = repr((own, one.prompt_logprobs))
-                else:
-                    found[one.request_id] = np.asarray(own.data).tolist()
+    for one in run(engine):
+        if isinstance(one, PoolingRequestOutput):
+            found[one.request_id] = np.asarray(one.outputs.data).tolist()
+        elif one.finished:
+            found[one.request_id] = repr((one.outputs, one.prompt_logprobs))
     check_idle(engine)
     return found
 
 
-def test_a_worker_that_only_bytes_reach_gives_the_same(checkpoint, monkeypatch) -> None:
-    wanted = outputs(LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS))
+def test_a_worker_that_only_bytes_reach_gives_the_same(of_bytes, monkeypatch) -> None:
+    wanted = outputs(LLM(of_bytes, num_gpu_blocks_override=120, **SETTINGS))
     assert set(wanted) == {*KINDS, "embedding", "embedded tokens"}
     monkeypatch.setattr(
         build, "Worker", lambda *given, **more: ThroughBytes(Worker(*given, **more))
     )
-    llm = LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS)
+    llm = LLM(of_bytes, num_gpu_blocks_override=120, **SETTINGS)
     assert outputs(llm) == wanted
     assert llm.llm_engine.worker.num_bytes > 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.worker.step_shape import all_step_shapes
-from tests.support.tiny_llama import VOCAB, tiny_llama
+from tests.support.tiny_llama import VOCAB
 
 LIMITS = {"max_num_seqs": 5, "max_num_batched_tokens": 33}
 SETTINGS = {
@@ -33,15 +33,10 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
-
-
-def test_nothing_is_compiled_after_a_warm_up(checkpoint, compilations) -> None:
+def test_nothing_is_compiled_after_a_warm_up(tiny, compilations) -> None:
     """Prompts of all lengths, arriving at all times, greedy, drawn, forked, with and without
     log-probabilities, in a pool so small that groups are swapped."""
-    llm = LLM(checkpoint, warmup=True, **SETTINGS, **LIMITS)
+    llm = LLM(tiny, warmup=True, **SETTINGS, **LIMITS)
     engine = llm.llm_engine
     expected = len(all_step_shapes(33, 5))
     assert len(engine.worker.steps._compiled) == expected
@@ -66,15 +61,15 @@ def test_nothing_is_compiled_after_a_warm_up(checkpoint, compilations) -> None:
     assert compilations == []
 
 
-def test_without_a_warm_up_steps_are_compiled_when_needed(checkpoint, compilations) -> None:
+def test_without_a_warm_up_steps_are_compiled_when_needed(tiny, compilations) -> None:
     """But for the first, which is compiled while the weights are read."""
-    llm = LLM(checkpoint, **SETTINGS, **LIMITS)
+    llm = LLM(tiny, **SETTINGS, **LIMITS)
     assert compilations.count("jit(step)") == 1
     llm.generate([[5, 6]], SamplingParams(temperature=0.0, max_tokens=2), use_tqdm=False)
     assert compilations.count("jit(step)") == 2
 
 
-def test_there_is_nothing_to_warm_up_where_nothing_is_compiled(checkpoint, compilations) -> None:
-    llm = LLM(checkpoint, warmup=True, enforce_eager=True, **SETTINGS, **LIMITS)
+def test_there_is_nothing_to_warm_up_where_nothing_is_compiled(tiny, compilations) -> None:
+    llm = LLM(tiny, warmup=True, enforce_eager=True, **SETTINGS, **LIMITS)
     assert llm.llm_engine.warmup() == 0
     assert "jit(step)" not in compilations

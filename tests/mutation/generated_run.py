@@ -39,7 +39,7 @@ TESTS = {
         "tests/serving/test_client_fields.py",
         "tests/serving/test_error_names.py",
         "tests/serving/test_in_flight.py",
-        "tests/serving/test_messages.py",
+        "tests/properties/test_client_view.py",
         "tests/serving/test_odd_bodies.py",
         "tests/serving/test_offers.py",
         "tests/serving/test_output_fields.py",

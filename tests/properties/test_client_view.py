@@ -13,11 +13,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from jax_engine import RequestOutputKind
-from tests.support.beam_view import check_beams
-from tests.support.client_view import Asked, Oracle, check_outputs, serve
-from tests.support.engine_driver import check_idle
-from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
+from jax_engine import LLMEngine, RequestOutputKind
+from tests.support.builders import Pool, build_pair, model_pair
+from tests.support.client_view import Asked, Oracle, hold
+from tests.support.engine_pair import MAX_LEN
+from tests.support.engine_under_test import EngineUnderTest
+from tests.support.in_process import InProcess, ThroughLoop
+from tests.support.through_messages import ThroughMessages
 from tests.support.tiny_llama import EOS, VOCAB
 from tests.support.vocabularies import BYTES, PIECES, Words, byte_words, words
 
@@ -25,6 +27,8 @@ POOLS = [Pool(3, 17), Pool(16, 6)]  # the first is so small that requests preemp
 WORDS = byte_words([*PIECES, *BYTES[120 : 120 + VOCAB - len(PIECES)]], EOS)
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 SEEDS = [0, 1, 7, 2**32 + 7, 2**63 + 7, -7]
+type Way = Callable[[LLMEngine], EngineUnderTest]
+WAYS: list[Way] = [InProcess, ThroughLoop, ThroughMessages]
 HAPPENS = {
     "stop string", "stop string included", "stop string behind min_tokens", "a token ended it",
     "aborted", "ranked", "logprobs", "output_kind CUMULATIVE", "output_kind DELTA",
@@ -169,14 +173,16 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_cases_by_hand(seen: Counter, name: str) -> None:
+def test_cases_by_hand(seen: Counter, name: str, way: Way) -> None:
     """Each that must happen happens in one of them."""
-    hold(seen, POOLS[0], WORDS, CASES[name], ahead=name != "stop strings")
-    if name == list(CASES)[-1]:
+    hold_pair(seen, POOLS[0], WORDS, CASES[name], way, ahead=name != "stop strings")
+    if (name, way) == (list(CASES)[-1], WAYS[-1]):
         assert not HAPPENS - seen.keys(), f"never happened: {HAPPENS - seen.keys()}"
 
 
+@pytest.mark.parametrize("way", [InProcess, ThroughMessages])
 @given(
     pool=st.sampled_from(POOLS),
     vocabulary=words(VOCAB, EOS),
@@ -184,25 +190,18 @@ def test_cases_by_hand(seen: Counter, name: str) -> None:
     ahead=st.booleans(),
 )
 def test_clients_are_given_what_the_oracle_says(
-    pool: Pool, vocabulary: Words, asked: list[Asked], ahead: bool
+    way: Way, pool: Pool, vocabulary: Words, asked: list[Asked], ahead: bool
 ) -> None:
     """I50: texts, tokens, reasons and log-probabilities of each output of each request."""
     happened: Counter[str] = Counter()
-    hold(happened, pool, vocabulary, asked, ahead=ahead)
+    hold_pair(happened, pool, vocabulary, asked, way, ahead=ahead)
     for name in happened:
         event(name)
 
 
-def hold(
-    seen: Counter,
-    pool: Pool,
-    vocabulary: Words,
-    asked: list[Asked],
-    *,
-    ahead: bool,
-    serve: Callable[..., dict[str, list[Any]]] = serve,
+def hold_pair(
+    seen: Counter, pool: Pool, vocabulary: Words, asked: list[Asked], way: Way, *, ahead: bool
 ) -> None:
-    """The engine to the oracle."""
     engine, reference = build_pair(
         pool,
         num_cpu_blocks=60,
@@ -212,9 +211,4 @@ def hold(
         tokenizer=vocabulary.tokenizer,
     )
     oracle = Oracle(reference, model_pair(None)[1], vocabulary)
-    stops = oracle.run(asked)
-    given_out = serve(engine, asked, stops)
-    check_idle(engine)
-    for request_id, outputs in given_out.items():
-        check = check_beams if oracle.groups[request_id].beam_search else check_outputs
-        check(oracle, request_id, outputs, seen)
+    hold(way(engine), oracle, asked, seen)

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
-from jax_engine.step import Step
-from tests.support.engine_driver import check_idle
-from tests.support.engine_pair import Request
+from tests.support.builders import pair_without_device
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.in_numpy import InNumpy
+from tests.support.in_process import InProcess
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
-from tests.support.stub_engine import pair_without_device
 from tests.support.stub_runner import ALONE, IN_ANY_STEP, PLACES, WHERE_BLOCKS_MOVE
 from tests.support.through_bytes import ThroughBytes
 
@@ -95,13 +94,19 @@ def serve(
     wrap: Any = ThroughBytes if through_bytes else lambda runner: runner
     engine, reference = pair_without_device(chosen, ahead=ahead, behind=behind, wrap=wrap)
     exact = not ahead or chosen.scheduling != "unified"
-    pair = SideBySide(engine, reference, None, exact=exact)
+    beside, runner = InNumpy(reference), engine.worker
+    pair = SideBySide(InProcess(engine), beside, None, exact=exact, runner=runner)
+    serve_all(pair, chosen, workload, plan, failures)
+    return pair
+
+
+def serve_all(
+    pair: SideBySide, chosen: Settings, workload: list[Request], *plan_and_failures: Any
+) -> None:
     if chosen.policy != "priority":
         workload = [replace(one, priority=0) for one in workload]
     longest = max(1, chosen.max_model_len - 2)
-    Service(pair, workload, plan, failures, longest_prompt=longest).run()
-    check_idle(engine)
-    return pair
+    Service(pair, workload, *plan_and_failures, longest_prompt=longest).run()
 
 
 @st.composite
@@ -134,6 +139,17 @@ def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(
     In half of all cases each step and each result is sent through bytes.
     """
     serve(*case, ahead=ahead, through_bytes=through_bytes, behind=behind)
+
+
+@given(case=cases())
+def test_the_oracle_can_stand_in_the_engine_s_place(case: Any) -> None:
+    """All that is asked of an engine here is asked through the protocol.
+
+    And what the oracle's engine draws is what its chapter on outputs makes of it.
+    """
+    chosen, workload, plan, _ = case
+    in_place, beside = (InNumpy(pair_without_device(chosen, ahead=False)[1]) for _ in range(2))
+    serve_all(SideBySide(in_place, beside, None, exact=True), chosen, workload, plan)
 
 
 ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
@@ -267,38 +283,11 @@ def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
     assert [len(one.output.outputs[0].token_ids) for one in pair.served] == [2, 20, 9]
 
 
-def test_the_worker_is_told_of_each_request_once() -> None:
-    """When it begins, and when it has ended; of one that ended before it began, never."""
-    engine, _ = pair_without_device(ROOMY, ahead=False)
-    worker: Any = engine.worker
-    steps: list[Step] = []
-    launch = worker.launch
-    worker.launch = lambda step: (steps.append(step), launch(step))[1]
-    for name in "abc":
-        engine.add_request(name, [0], SamplingParams(**ONE | {"max_tokens": 3}))
-    engine.abort_request("a")
-    engine.step()
-    engine.abort_request("b")
-    engine.step()
-    engine.step()
-    assert not engine.has_unfinished_requests()
-    engine.add_request("a", [0], SamplingParams(**ONE))
-    engine.step()
-    assert [[setup.number for setup in step.opened] for step in steps] == [[1, 2], [], [], [3]]
-    assert [step.closed for step in steps] == [[], [1], [], [2]]
-    assert list(worker.setups) == [3]
-
-
 @pytest.mark.parametrize("ahead", [False, True])
 def test_samples_that_are_computed_again_share_their_prompt_again(ahead: bool) -> None:
     """A rebuild, which workloads that are drawn meet too rarely to count on (I33)."""
-    few = replace(
-        ROOMY, block_size=2, num_gpu_blocks=16, max_model_len=20, preemption_mode="recompute"
-    )
-    crowd = [
-        Request(str(i), [0, 1, i], SCORED | {"n": 2, "seed": i, "max_tokens": 9}, 0, 0.0)
-        for i in range(3)
-    ]
+    few = replace(CROWDED, preemption_mode="recompute")
+    crowd = [replace(one, given=one.given | {"n": 2}) for one in CROWD]
     before = SEEN["rebuild"]
     serve(few, crowd, {}, {}, ahead=ahead)
     assert SEEN["rebuild"] > before

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import example, given, settings
 
 from tests.properties.test_engine_against_reference import FEW_TOKENS, FOUND_AGAIN, run_both
-from tests.support.engine_pair import Pool, Request
+from tests.support.builders import Pool
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import scheduler_settings, workloads
 
 POOL = Pool(4, 14, branches_wait=True)
@@ -22,5 +23,5 @@ def test_i30_to_i37_where_the_host_decides(
     scheduler: dict[str, Any], workload: list[Request]
 ) -> None:
     pair = run_both(POOL, scheduler, workload)
-    worker = pair.engine.worker
+    worker = pair.engine.llm_engine.worker
     assert worker.steps.sample.branches_wait and len(worker.steps.sample.programs) > 0

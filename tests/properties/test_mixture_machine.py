@@ -15,27 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from jax_engine import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.builders import Pool, build_pair, model_pair
 from tests.support.byte_tokenizer import letter, save_letter_tokenizer
-from tests.support.engine_driver import (
-    EngineDriver,
-    check_idle,
-    check_samples,
-    groups_without_aborts,
-    is_refused,
-)
-from tests.support.engine_pair import (
-    MAX_LEN,
-    Limits,
-    Pool,
-    Request,
-    build_pair,
-    model_pair,
-    same_beams_or_rounding,
-)
+from tests.support.engine_pair import MAX_LEN
+from tests.support.engine_under_test import Limits, Request
+from tests.support.in_numpy import InNumpy
+from tests.support.in_process import InProcess
+from tests.support.side_by_side import SideBySide
 from tests.support.tiny_llama import EOS, VOCAB
 
 POOLS = [Pool(3, 17), Pool(16, 6)]  # for little more than one long request of three sequences
-STEP_LIMIT = 2000
 LETTERS = [token for token in range(VOCAB) if token != EOS]
 PREFIX = [7, 11, 13, 5, 9, 4, 8, 6, 10, 12]  # prompts share beginnings: there are blocks to share
 
@@ -90,7 +79,7 @@ GUIDED = [{"temperature": 0.0}, {"temperature": 1.3, "n": 6}, BEAMS | {"n": 2}]
 
 
 class Mixture(RuleBasedStateMachine):
-    """Requests are compared with the oracle once all have ended."""
+    """Requests are compared with the oracle in each step, or once all have ended."""
 
     @initialize(
         pool=st.sampled_from(POOLS),
@@ -102,16 +91,15 @@ class Mixture(RuleBasedStateMachine):
         num_cpu_blocks=st.sampled_from([0, 6, 60]),
     )
     def build(self, pool: Pool, scheduling: str, chunk: int, **rest: Any) -> None:
-        self.pool = pool
         unified = scheduling == "unified"
         rest["prefix_caching"] &= unified
-        engine, self.reference = build_pair(
+        engine, reference = build_pair(
             pool, scheduling=scheduling, enable_chunked_prefill=unified, tokenizer=tokenizer(pool),
             max_num_batched_tokens=chunk if unified else MAX_LEN, **rest,
         )  # fmt: skip
-        self.driver = EngineDriver(engine)
-        self.requests: list[Request] = []
-        self.may_be_aborted: set[str] = set()
+        exact = not rest["async_scheduling"] or not unified
+        transformer = model_pair(pool.sliding_window)[1]
+        self.pair = SideBySide(InProcess(engine), InNumpy(reference), transformer, exact=exact)
 
     @rule(
         several=st.lists(st.tuples(kinds(), st.integers(1, 10)), min_size=1, max_size=4),
@@ -119,57 +107,30 @@ class Mixture(RuleBasedStateMachine):
     )
     def add(self, several: list[tuple[dict[str, Any], int]], timeout: float | None) -> None:
         for own, prompt_len in several:
-            number = len(self.requests)
+            number, now = len(self.pair.served), self.pair.now
             prompt = [*PREFIX[:prompt_len], LETTERS[number % len(LETTERS)]]
-            now = float(self.driver.now)
-            request = Request(str(number), prompt, step=0, arrival_time=now, **own)
-            if not is_refused(self.driver.engine, request):
-                self.driver.add(request, timeout)
-                self.requests.append(request)
-                if timeout is not None:
-                    self.may_be_aborted.add(request.request_id)
+            request = Request(str(number), prompt, timeout=timeout, arrival_time=float(now), **own)
+            self.pair.add(request)
 
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:
         for _ in range(count):
-            self.driver.step()
+            self.pair.step()
 
     @rule(which=st.integers(0, 9), in_outputs=st.booleans())
     def abort(self, which: int, in_outputs: bool) -> None:
         """One that is running, if any is; an id that is not running is nobody's."""
-        running = [one for one in self.driver.added if one not in self.driver.outputs]
+        running = [*self.pair.running]
         request_id = running[which % len(running)] if running else "nobody"
-        self.may_be_aborted.add(request_id)
         if in_outputs:
-            self.driver.step([request_id])
+            self.pair.step(lambda: [request_id])
         else:
-            self.driver.abort(request_id)
+            self.pair.abort(request_id)
 
     def teardown(self) -> None:
         """I20, I9, and the oracle's tokens for all."""
-        if not hasattr(self, "driver"):
-            return
-        limit = self.driver.now + STEP_LIMIT
-        while self.driver.engine.has_unfinished_requests():
-            self.driver.step()
-            assert self.driver.now < limit, "I20: a request hangs"
-        check_idle(self.driver.engine)
-        if self.driver.engine.stats().num_recomputed + self.driver.engine.stats().num_swapped_out:
-            event("preempted")
-        groups = groups_without_aborts(self.reference, self.requests)
-        for request in self.requests:
-            self._compare(request, groups[request.request_id])
-
-    def _compare(self, request: Request, group: Any) -> None:
-        _, transformer = model_pair(self.pool.sliding_window)
-        output = self.driver.outputs[request.request_id]
-        may_be_aborted = request.request_id in self.may_be_aborted
-        if not request.given.get("use_beam_search"):
-            check_samples(transformer, group, output, may_be_aborted=may_be_aborted)
-        elif any(one.finish_reason == "abort" for one in output.outputs):
-            assert may_be_aborted, "nobody aborted it"  # and cut short it is nobody's best
-        else:
-            same_beams_or_rounding(transformer, group, output)
+        if hasattr(self, "pair"):
+            self.pair.finish()
 
 
 TestMixture = Mixture.TestCase

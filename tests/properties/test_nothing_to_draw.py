@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from reference.sampling_options import NO_TOKEN
 from tests.properties.test_engine_against_reference import run_both
-from tests.support.engine_pair import (
-    MAX_LEN,
-    Limits,
-    Pool,
-    Request,
-    model_pair,
-    same_beams_or_rounding,
-    same_or_rounding,
-)
+from tests.support.builders import Pool, model_pair
+from tests.support.engine_pair import MAX_LEN, same_beams_or_rounding, same_or_rounding
+from tests.support.engine_under_test import Limits, Request
 from tests.support.tiny_llama import EOS
 
 POOLS = [Pool(3, 17), Pool(16, 6)]  # small enough to preempt

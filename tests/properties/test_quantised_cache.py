@@ -14,22 +14,20 @@ import pytest
 from hypothesis import given, settings
 
 from jax_engine import SamplingParams
-from tests.properties.test_engine_against_reference import CROWDED, run_both
+from tests.properties.test_engine_against_reference import crowded, run_both
+from tests.support.builders import Pool, build_pair, model_pair, oracle_for
 from tests.support.engine_pair import (
     MAX_LEN,
     TOLERANCES,
-    Pool,
-    Request,
-    build_pair,
     cache_for,
-    model_pair,
     naive_logits,
-    oracle_for,
     same_beams_or_rounding,
     tolerance_of,
     tolerance_of_sum,
 )
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import scheduler_settings, workloads
+from tests.support.in_process import run
 
 INT8 = Pool(3, 17, cache_dtype="int8")
 FP8 = Pool(8, 9, sliding_window=5, cache_dtype="fp8")
@@ -74,12 +72,7 @@ def test_a_sum_over_a_beam_is_off_by_no_more_than_its_terms() -> None:
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_i31_i33_preemption_changes_no_code(mode: str) -> None:
     """Swapping carries codes as they are, and recomputing makes the same ones."""
-    plan = {
-        "scheduling": "unified", "enable_chunked_prefill": True, "prefix_caching": False,
-        "max_num_batched_tokens": 9, "preemption_mode": mode, "num_cpu_blocks": 60,
-    }  # fmt: skip
-    pair = run_both(INT8, plan, CROWDED)
-    stats = pair.engine.stats()
+    stats = crowded("unified", mode, pool=INT8, budget=9)
     assert (stats.num_swapped_out if mode == "swap" else stats.num_recomputed) > 0
 
 
@@ -91,8 +84,7 @@ def greedy(pool: Pool, prompts: list[list[int]], **plan: Any) -> tuple[Any, list
     outputs = []
     for i, prompt in enumerate(prompts):
         engine.add_request(str(i), prompt, params)
-        while engine.has_unfinished_requests():
-            outputs += [one for one in engine.step() if one.finished]
+        outputs += [one for one in run(engine) if one.finished]
     return engine, outputs
 
 

@@ -16,8 +16,10 @@ from jax_engine.weights.coded_panels import CodedPanels
 from jax_engine.weights.w8a8 import W8A8Panels
 from reference.transformer import Transformer
 from tests.models.paged import PagedRun
-from tests.properties.test_engine_against_reference import CROWDED, run_both
-from tests.support.engine_pair import TOLERANCE, Pool, Request, model_pair, naive_logits
+from tests.properties.test_engine_against_reference import crowded, run_both
+from tests.support.builders import Pool, model_pair
+from tests.support.engine_pair import TOLERANCE, naive_logits
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import scheduler_settings, workloads
 from tests.support.quantised_llama import RoundedInputs
 
@@ -38,11 +40,7 @@ def test_i30_to_i37_with_quantised_weights(
 @each
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_i31_i33_preemption_changes_nothing(pool: Pool, mode: str) -> None:
-    plan = {
-        "scheduling": "unified", "enable_chunked_prefill": True, "prefix_caching": False,
-        "max_num_batched_tokens": 9, "preemption_mode": mode, "num_cpu_blocks": 60,
-    }  # fmt: skip
-    stats = run_both(pool, plan, CROWDED).engine.stats()
+    stats = crowded("unified", mode, pool=pool, budget=9)
     assert (stats.num_swapped_out if mode == "swap" else stats.num_recomputed) > 0
 
 

@@ -17,7 +17,7 @@ from jax_engine.engine.pooling import PooledParams
 from jax_engine.engine.request_setup import request_setup
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.worker import Worker
-from tests.support.engine_pair import Pool, model_pair, parts_for
+from tests.support.builders import Pool, model_pair, parts_for
 from tests.support.runner_pair import Clerk, Rounding, RunnerPair
 from tests.support.stub_runner import StubRunner
 from tests.support.through_bytes import ThroughBytes

@@ -12,7 +12,7 @@ from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import request_setup
 from jax_engine.sampling.token_bits import ALL_TOKENS, as_booleans, num_words, token_bits
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, StepResult
-from tests.support.engine_pair import Pool, parts_for
+from tests.support.builders import Pool, parts_for
 from tests.support.tiny_llama import EOS, VOCAB
 
 POOL = Pool(3, 17)

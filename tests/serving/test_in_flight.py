@@ -33,6 +33,7 @@ from jax_engine.commands.batch_files.app import ask
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 from tests.support.engine_in_thread import EngineThread, in_threads
+from tests.support.in_process import run as run_all
 from tests.support.patience import HANG_S
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -292,10 +293,7 @@ def test_parameters_and_prompts_of_an_engine_may_change_once_it_has_them(checkpo
             mine.logit_bias.clear()  # type: ignore[union-attr]
             for name, value in CHANGES.items():
                 setattr(mine, name, value)
-        found: list[Any] = []
-        while engine.has_unfinished_requests():
-            found += engine.step()
-        return found
+        return run_all(engine)
 
     [whole], [found] = outputs(False), outputs(True)
     assert found.outputs == whole.outputs and found.prompt_token_ids == [97, 98, 99]

@@ -16,7 +16,8 @@ from jax_engine.serving.reports import messages_of
 from jax_engine.serving.streams import PoolingStream
 from tests.engine.test_assembler import FREE, HALVES, LETTERS, PROMPT, news_engine, requests
 from tests.support.client_view import Asked, serve
-from tests.support.through_messages import serve_through_messages
+from tests.support.in_process import InProcess
+from tests.support.through_messages import ThroughMessages
 from tests.support.vocabularies import Words
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -49,13 +50,11 @@ def timed(words: Words) -> LLMEngine:
 def test_each_field_of_an_output_comes_back(words: Words, asked: list[Asked]) -> None:
     """Times and log-probabilities included."""
     stops = [list(one.stop) for one in asked]
-    mine = serve(timed(words), asked, stops)
-    theirs = serve_through_messages(words.tokenizer)(timed(words), asked, stops)
+    mine = serve(InProcess(timed(words)), asked, stops)
+    theirs = serve(ThroughMessages(timed(words)), asked, stops)
     for name, one in zip(mine, asked, strict=True):
         if "best_of" in one.given:  # of these there is no stream over the link
             del mine[name][:-1]
-        for output in mine[name]:  # that of the link's requests is the client's
-            output.metrics = dataclasses.replace(output.metrics, arrival_time=0.0)
         assert mine[name] == theirs[name]
         last = mine[name][-1]
         event(f"{one.given['output_kind']}, {last.outputs[0].finish_reason}")

@@ -18,9 +18,9 @@ from jax_engine import AsyncLLM, LLMEngine
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.builders import small_engine
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_in_thread import in_threads
-from tests.support.small_engine import small_engine
 from tests.support.strategies import EOS, VOCABULARY
 
 PLAIN: dict[str, Any] = {

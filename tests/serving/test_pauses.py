@@ -20,9 +20,9 @@ from jax_engine import (
     SamplingParams,
     StepFailedError,
 )
+from tests.support.builders import small_engine
 from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S
-from tests.support.small_engine import small_engine
 
 PROMPT = [0, 1, 1, 0, 1, 0, 0, 0, 1]  # two blocks of 4, and one token more
 PARAMS = SamplingParams(seed=3, max_tokens=20, ignore_eos=True, temperature=2.0, detokenize=False)

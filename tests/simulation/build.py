@@ -16,6 +16,7 @@ from tests.simulation.log import EventLog
 from tests.simulation.model import Sample
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
+from tests.support.engine_under_test import DebugState
 
 
 class World(Protocol):
@@ -39,7 +40,7 @@ class World(Protocol):
     def samples(self, request: Request, seed: int, max_model_len: int) -> list[Sample] | None:
         """How a request must come out; None if rounding may decide."""
 
-    def check_contents(self, engine: LLMEngine, worker: Any, *, cached: bool) -> int:
+    def check_contents(self, state: DebugState, worker: Any, *, cached: bool) -> int:
         """I13, on the device and in the host's memory; how many blocks were looked at there."""
 
 

@@ -17,11 +17,11 @@ from jax_engine.errors import (
 )
 from tests.simulation.baton import SimulatedLock, simulated_threads
 from tests.simulation.build import simulated_host
-from tests.simulation.checks import check_engine, check_idle
 from tests.simulation.client import Client
 from tests.simulation.faults import INJECTED, Interruption
 from tests.simulation.requests import Request, draw_request
 from tests.simulation.simulation import STEP_LIMIT, Simulation, as_prompt
+from tests.support.in_process import check_idle, debug_state
 
 MAIN = "caller 0"  # who gets Ctrl-C
 type Asked = list[tuple[Any, Request]]  # each checked request, and what it was made of
@@ -179,7 +179,7 @@ class ManyThreads(Simulation):
             elif act < 0.12:
                 self._between_steps(lambda: self.abort_some(self.abort_astray))
             elif act < 0.5:
-                self._between_steps(lambda: check_engine(self.engine))
+                self._between_steps(lambda: debug_state(self.engine).check())
             elif act < 0.5 + self.stop_rate:
                 self.log("stop")
                 self.is_stopped = True
@@ -202,7 +202,7 @@ class ManyThreads(Simulation):
         self.log.seen["engine in use"] += driven
 
     def abort_some(self, abort: Callable[[list[str]], Any]) -> None:
-        groups = list(self.engine.scheduler.groups)
+        groups = debug_state(self.engine).kept["groups"]
         ids = self.chance.sample(groups, min(len(groups), 2))
         self.log("abort", *ids)
         self.aborted.update(ids)

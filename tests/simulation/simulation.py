@@ -12,7 +12,7 @@ from jax_engine.errors import InvalidRequestError, StepFailedError
 from reference.random_numbers import request_seed
 from tests.simulation.baton import Baton, simulated_threads
 from tests.simulation.build import World, build_engine, simulated_host
-from tests.simulation.checks import check_costs, check_engine, check_idle
+from tests.simulation.checks import check_costs
 from tests.simulation.client import Client
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import INJECTED, Faults
@@ -22,6 +22,7 @@ from tests.simulation.requests import Request, draw_request
 from tests.simulation.settings import draw_settings
 from tests.simulation.stub_world import StubWorld
 from tests.simulation.tiny_world import tiny_world
+from tests.support.in_process import check_idle, debug_state
 
 IDS = ["0", "1", "2", "3", "4", "5", "a", "b", "what a step costs", ""]
 QUEUED = [*IDS, *map(str, range(6, 30))]
@@ -110,7 +111,7 @@ class Simulation:
         samples = self._samples(request, 0)
         if samples is None:
             return
-        running = request_id in self.engine.scheduler.groups
+        running = self.engine.is_running(request_id)
         arrival = self.clock.now - (request.waited or 0.0)
         try:
             self.engine.add_request(
@@ -123,7 +124,7 @@ class Simulation:
             )
         except (InvalidRequestError, *INJECTED) as error:
             self._refused(error)
-            assert running == (request_id in self.engine.scheduler.groups), "I21"
+            assert running == self.engine.is_running(request_id), "I21"
             return
         assert not running, "an id twice"
         self._accept(request_id, request, samples, arrival)
@@ -134,12 +135,11 @@ class Simulation:
         samples = [self._samples(one, i) for i, one in enumerate(requests)]
         if None in samples:
             return
-        before, call = set(self.engine.scheduler.groups), Call()
+        before, call = set(self.running), Call()
         free = [one for one in QUEUED if one not in before]
         ids = self.chance.choices(QUEUED, k=count)
         if len(free) >= count and self.chance.random() < 0.95:
-            ended = [one.request_id for one, _ in self.engine._running.ended]
-            ended = [one for one in ended if one in free]
+            ended = [one for one in debug_state(self.engine).kept["ended"] if one in free]
             ids = self.chance.sample(free, count)
             ids = ended[:1] if count == 1 and ended else ids
         try:
@@ -158,7 +158,7 @@ class Simulation:
                 self.loop.add(checked, call)
         except (InvalidRequestError, *INJECTED) as error:
             self._refused(error)
-            assert before == set(self.engine.scheduler.groups), "I21: all or none"
+            assert before == set(self.running), "I21: all or none"
             return
         assert not before & set(ids) and len(set(ids)) == count, "an id twice"
         clients = []
@@ -198,17 +198,17 @@ class Simulation:
         if not self.enqueued:
             return
         call, clients = self.enqueued.pop(self.chance.randrange(len(self.enqueued)))
-        groups = self.engine.scheduler.groups
-        left = {one for one in groups if self.current[one] not in clients}
+        running = self.running
+        left = {one for one in running if self.current[one] not in clients}
         self.log("leave", *call.request_ids)
-        self.log.seen["leave"] += bool(set(groups) & set(call.request_ids))
+        self.log.seen["leave"] += bool(set(running) & set(call.request_ids))
         self.loop.leave(call)
-        assert set(groups) == left
+        assert set(self.running) == left
 
     def abort(self) -> None:
-        groups = self.engine.scheduler.groups
+        groups = debug_state(self.engine).groups
         ids = self.chance.choices(
-            [*groups, self.chance.choice(IDS)], k=self.chance.choice([1, 1, 2])
+            [*self.running, self.chance.choice(IDS)], k=self.chance.choice([1, 1, 2])
         )
         running = {one: self.current[one] for one in ids if one in groups}
         self.log("abort", *ids)
@@ -225,7 +225,7 @@ class Simulation:
             one for one, client in running.items() if not client.mailed and client.kind is not DELTA
         ]
         assert [output.request_id for output in outputs] == at_once, "I22"
-        assert not any(one in groups for one in ids) and self.engine.abort_request(ids) == []
+        assert not any(map(self.engine.is_running, ids)) and self.engine.abort_request(ids) == []
         for output in outputs:
             client = running[output.request_id]
             self._log_output(output)
@@ -307,10 +307,9 @@ class Simulation:
             raise
 
     def _checked_step(self) -> None:
-        engine, groups = self.engine, self.engine.scheduler.groups
-        self.num_steps += bool(groups)
+        running = [self.current[one] for one in self.running]
+        self.num_steps += bool(running)
         self.began = self.clock.now
-        running = [self.current[one] for one in groups]
         overdue = [
             one for one in running if one.deadline is not None and one.deadline <= self.began
         ]
@@ -318,16 +317,17 @@ class Simulation:
             self.faults.is_due = self.chance.random() < 0.3  # who is out of time needs no step
         try:
             self.run_step()
-            left = [one for one in overdue if one.request_id in groups]
+            left = [one for one in overdue if self.engine.is_running(one.request_id)]
             assert not left, "a deadline has passed and the request goes on"
             self.log.seen["deadline"] += len(overdue)
         except INJECTED as error:
             self._failed([one for one in running if not (one.mailed and one in overdue)], error)
             raise
         finally:
-            check_engine(engine)
+            state = debug_state(self.engine)
+            state.check()
             cached = self.chance.random() < 0.2
-            in_host = self.world.check_contents(engine, self.device.worker, cached=cached)
+            in_host = self.world.check_contents(state, self.device.worker, cached=cached)
             self.log.seen["blocks looked at in the host's memory"] += in_host
 
     def _failed(self, running: list[Client], error: BaseException) -> None:
@@ -338,7 +338,7 @@ class Simulation:
         """
         self.log("step failed", error)
         self.log.seen["failed step"] += 1
-        assert not self.engine.scheduler.groups
+        assert not self.running
         self.device.in_flight.clear()
         if self.chance.random() < 0.3:
             self.reset()
@@ -381,6 +381,11 @@ class Simulation:
         number = self.num_accepted + ahead
         seed = request_seed(request.params.seed, self.settings.config["seed"], number)
         return self.world.samples(request, seed, self.settings.max_model_len)
+
+    @property
+    def running(self) -> list[str]:
+        """Ids, in the order in which they were added."""
+        return debug_state(self.engine).kept["groups"]
 
     def _accept(
         self,

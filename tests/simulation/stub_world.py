@@ -1,29 +1,18 @@
 """The world of the stub runner: what comes next is a pure function of the tokens."""
 
-import functools
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from jax_engine import LLMEngine
 from jax_engine.step import Capabilities
-from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.simulation.model import EOS, VOCABULARY, CheckingModel, Rules, Sample, contents, draw
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
-from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.integrity import cached_contents
+from tests.support.builders import letters
+from tests.support.engine_under_test import DebugState
 from tests.support.stub_runner import StubRunner
-
-
-@functools.cache
-def letter_tokenizer() -> Tokenizer:
-    folder = Path(tempfile.mkdtemp())
-    save_letter_tokenizer(folder, VOCABULARY, EOS)
-    return load_tokenizer(folder)
 
 
 class StubWorld:
@@ -48,7 +37,7 @@ class StubWorld:
             model_config=SimpleNamespace(vocab_size=VOCABULARY),
             model_source=Path("stub"),
             memory=None,
-            tokenizer=letter_tokenizer() if settings.has_text else None,
+            tokenizer=letters(VOCABULARY, EOS) if settings.has_text else None,
             eos_token_ids=frozenset([EOS]),
             head=None,
         )
@@ -71,33 +60,24 @@ class StubWorld:
         )
         return [rules.sample(i, max_model_len) for i in range(params.n)]
 
-    def check_contents(self, engine: LLMEngine, worker: StubRunner, *, cached: bool) -> int:
+    def check_contents(self, state: DebugState, worker: StubRunner, *, cached: bool) -> int:
         """Args:
         cached: Whether to look at the blocks of the prefix cache as well.
         """
-        blocks, memory, in_host = engine.scheduler.block_manager, worker.memory, 0
+        memory, in_host = worker.memory, 0
         on_device = memory.gpu[0, 0, :, 0, :, 0]
-        for group in [*engine.scheduler.running, *engine.scheduler.swapped]:
-            for seq in group.unfinished():
-                table = blocks.block_table(seq.seq_id)
-                tokens = seq.token_ids[: seq.num_computed_tokens]
-                if not table or not tokens:
-                    continue
-                if blocks.device(seq.seq_id) == "cpu":
-                    found: Any = memory.host.read(table)[:, 0, 0, 0, :, 0]
-                    in_host += len(table)
-                else:
-                    found = on_device[table]
-                _same(found.reshape(-1)[: len(tokens)], tokens, group.request_id)
-        for block, (tokens, _) in cached_contents(blocks).items() if cached else ():
-            wanted = contents(list(tokens))[len(tokens) - blocks.block_size :]
+        for table, tokens in state.computed():
+            if table.device == "cpu":
+                found: Any = memory.host.read(table.ids)[:, 0, 0, 0, :, 0]
+                in_host += len(table.ids)
+            else:
+                found = on_device[table.ids]
+            found, wanted = found.reshape(-1)[: len(tokens)], contents(tokens)
+            assert (found == wanted).all(), f"I13: {found} for {wanted}"
+        for block, (tokens, _) in state.blocks.cached.items() if cached else ():
+            wanted = contents(tokens)[len(tokens) - state.blocks.block_size :]
             assert (on_device[block] == wanted).all(), f"I13: cached block {block}"
         return in_host
-
-
-def _same(found: np.ndarray, tokens: list[int], request_id: str) -> None:
-    wanted = contents(tokens)
-    assert (found == wanted).all(), f"I13: {request_id} has {found} for {wanted}"
 
 
 class CacheOf:

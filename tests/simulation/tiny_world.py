@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine import LLMEngine
 from jax_engine.worker.worker import Worker
 from reference import sampling
 from reference.kv_cache import KVCache
@@ -16,14 +15,9 @@ from reference.transformer import Transformer
 from tests.simulation.model import Sample
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
-from tests.support.engine_pair import (
-    MAX_LEN,
-    MAX_SEQS,
-    TOLERANCE,
-    Pool,
-    model_pair,
-    parts_for,
-)
+from tests.support.builders import MAX_SEQS, Pool, model_pair, parts_for
+from tests.support.engine_pair import MAX_LEN, TOLERANCE
+from tests.support.engine_under_test import DebugState
 from tests.support.tiny_llama import EOS
 
 POOL = Pool(3, 17)  # one, whose steps are compiled once for all seeds
@@ -110,24 +104,18 @@ class TinyWorld:
             if len(tokens) == longest:
                 return Sample(tokens, "", ("length", None))
 
-    def check_contents(self, engine: LLMEngine, worker: Worker, *, cached: bool) -> int:
-        blocks, in_host = engine.scheduler.block_manager, 0
-        device = np.asarray(worker.kv_cache.array)
-        for group in [*engine.scheduler.running, *engine.scheduler.swapped]:
-            for seq in group.unfinished():
-                table = blocks.block_table(seq.seq_id)
-                tokens = seq.token_ids[: seq.num_computed_tokens]
-                if not table or not tokens:
-                    continue
-                if blocks.device(seq.seq_id) == "cpu":
-                    found = np.moveaxis(worker.kv_cache.host.read(table), 0, 2)
-                    in_host += len(table)
-                else:
-                    found = device[:, :, table]
-                found = np.moveaxis(found, 2, 3)  # [L, 2, K, n, B, D]
-                found = found.reshape(*found.shape[:3], -1, found.shape[-1])[..., : len(tokens), :]
-                wanted = self._compute(tuple(tokens))[1]
-                assert np.allclose(found, wanted, atol=CLOSE), f"I13: {group.request_id}"
+    def check_contents(self, state: DebugState, worker: Worker, *, cached: bool) -> int:
+        device, in_host = np.asarray(worker.kv_cache.array), 0
+        for table, tokens in state.computed():
+            if table.device == "cpu":
+                found = np.moveaxis(worker.kv_cache.host.read(table.ids), 0, 2)
+                in_host += len(table.ids)
+            else:
+                found = device[:, :, table.ids]
+            found = np.moveaxis(found, 2, 3)  # [L, 2, K, n, B, D]
+            found = found.reshape(*found.shape[:3], -1, found.shape[-1])[..., : len(tokens), :]
+            wanted = self._compute(tuple(tokens))[1]
+            assert np.allclose(found, wanted, atol=CLOSE), f"I13: {tokens}"
         return in_host
 
     def _compute(self, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,19 +3,21 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reference.outputs import Request, Sample, outputs
 from reference.sampling import candidates
 from reference.sequence import SequenceGroup
-from tests.support.client_view import Oracle
 from tests.support.compare_outputs import compare_one
 from tests.support.engine_pair import TOLERANCE, naive_pass, same_beams_or_rounding
 
+if TYPE_CHECKING:
+    from tests.support.client_view import Oracle
 
-def check_beams(oracle: Oracle, request_id: str, given: Sequence[Any], seen: Counter) -> None:
+
+def check_beams(oracle: "Oracle", request_id: str, given: Sequence[Any], seen: Counter) -> None:
     """The one output is the oracle's: the hypotheses, or the beams at which it was aborted."""
     request, group = oracle.requests[request_id], oracle.groups[request_id]
     [output] = given
@@ -46,7 +48,7 @@ def check_beams(oracle: Oracle, request_id: str, given: Sequence[Any], seen: Cou
 
 
 def _rows(
-    oracle: Oracle, request: Request, group: SequenceGroup, token_ids: Sequence[int]
+    oracle: "Oracle", request: Request, group: SequenceGroup, token_ids: Sequence[int]
 ) -> list[np.ndarray]:
     """Of each token of a beam, the log-probabilities that the search went by; [V] each."""
     prompt, rows = list(request.prompt_token_ids), []

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine import LLMEngine, SamplingParams
 from reference.engine import ReferenceEngine
 from reference.outputs import Request, Sample, end_of, outputs
 from reference.parameters import parameters
@@ -19,8 +18,11 @@ from reference.sampling import log_softmax
 from reference.sequence import SequenceGroup
 from reference.text import decode
 from reference.transformer import Transformer
+from tests.support.beam_view import check_beams
 from tests.support.compare_outputs import compare_one
 from tests.support.engine_pair import TOLERANCE, naive_pass, same_or_rounding
+from tests.support.engine_under_test import EngineUnderTest
+from tests.support.engine_under_test import Request as EngineRequest
 from tests.support.vocabularies import Words
 
 STEP_LIMIT = 500
@@ -116,39 +118,39 @@ def logprobs_after_each(model: Transformer, token_ids: Sequence[int]) -> list[np
 
 
 def serve(
-    engine: LLMEngine, asked: Sequence[Asked], stops: Sequence[Sequence[str]]
+    engine: EngineUnderTest, asked: Sequence[Asked], stops: Sequence[Sequence[str]]
 ) -> dict[str, list[Any]]:
     """All outputs of each request, in the order in which its client sees them."""
     seen: dict[str, list[Any]] = {str(i): [] for i in range(len(asked))}
     now = 0
-    while now <= max(one.step for one in asked) or engine.has_unfinished_requests():
+    while now <= max(one.step for one in asked) or engine.is_busy():
         for i, (one, stop) in enumerate(zip(asked, stops, strict=True)):
             if one.step == now:
-                params = SamplingParams(**one.given, stop=list(stop))
-                prompt = list(one.prompt)
-                engine.add_request(str(i), prompt, params)
-                _spoil(prompt, params)
-        for output in engine.abort_request(_due(asked, now, in_outputs=False)):
-            seen[output.request_id].append(output)
-        ended: list[Any] = []
+                engine.add(EngineRequest(str(i), one.prompt, one.given | {"stop": list(stop)}))
+        given = engine.abort(_due(asked, now, in_outputs=False))
+        ended: list[Any] = []  # come behind what the step had for the same request
         for output in engine.step():
-            seen[output.request_id].append(output)
-            ended += engine.abort_request(_due(asked, now, in_outputs=True))
-        for output in ended:  # behind what the step had for the same request
+            given.append(output)
+            ended += engine.abort(_due(asked, now, in_outputs=True))
+        for output in given + ended:
             seen[output.request_id].append(output)
         now += 1
         assert now < STEP_LIMIT, "I20: a request hangs"
     return seen
 
 
-def _spoil(prompt: list[int], params: SamplingParams) -> None:
-    """The caller's objects are its own again: what it does to them changes no request."""
-    prompt[:] = [0]
-    params.n, params.max_tokens, params.min_tokens, params.logprobs = 9, 1, 1, 7
-    params.include_stop_str_in_output = not params.include_stop_str_in_output
-    for one in (params.stop, params.stop_token_ids, params.logprob_token_ids):
-        if isinstance(one, list):
-            one.clear()
+def hold(engine: EngineUnderTest, oracle: Oracle, asked: Sequence[Asked], seen: Counter) -> None:
+    """The engine to the oracle.
+
+    Args:
+        seen: What has happened, so that a suite can say that it did.
+    """
+    given_out = serve(engine, asked, oracle.run(asked))
+    if state := engine.debug_state():
+        state.check_idle()
+    for request_id, given in given_out.items():
+        check = check_beams if oracle.groups[request_id].beam_search else check_outputs
+        check(oracle, request_id, given, seen)
 
 
 def _due(asked: Sequence[Asked], now: int, *, in_outputs: bool) -> list[str]:

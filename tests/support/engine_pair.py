@@ -1,45 +1,25 @@
-"""The engine and the reference engine with the same settings, weights and requests.
+"""Whether an engine's tokens are the oracle's.
 
-Compiled steps are kept from example to example: only the scheduler is made anew. Where tokens
-differ, the reference's logits of the two candidates decide whether it is rounding.
+Where they differ, the oracle's logits of the two candidates decide whether it is rounding.
 """
 
 import functools
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
-from jax_engine import (
-    EngineConfig,
-    LLMEngine,
-    RequestOutput,
-    SamplingParams,
-    StructuredOutputsParams,
-)
-from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.scheduler import Scheduler
-from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.operations import device
-from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine import RequestOutput
 from reference import sampling as reference_sampling
-from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
-from reference.parameters import Parameters, parameters
 from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
-from tests.support.quantised_llama import RoundedInputs, quantised_llama
-from tests.support.tiny_llama import EOS, tiny_llama
+from tests.support.quantised_llama import RoundedInputs
+from tests.support.tiny_llama import EOS
 
 MAX_LEN = 40
-MAX_SEQS = 4
 ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
 LOGPROB_TOLERANCE = 1e-3  # of log-probabilities in float32, and of their sums over an output
@@ -47,18 +27,6 @@ LOGPROB_TOLERANCE = 1e-3  # of log-probabilities in float32, and of their sums o
 # two codes, they are a step apart. Noise of float32 in the oracle's inputs changes a code in 3 of
 # 100 sequences with "w8a8", and then logits by 0.14 at most (4,000 sequences of 40 tokens).
 TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2, "w8a8": 0.2}
-
-
-@dataclass(frozen=True)
-class Pool:
-    """What the compiled steps depend on: the block size and the number of blocks."""
-
-    block_size: int
-    num_blocks: int
-    sliding_window: int | None = None
-    cache_dtype: str = "auto"
-    weights: str | None = None  # how they are quantised: see `quantised_llama`
-    branches_wait: bool = False  # the sampler is a program of its own, as on a GPU
 
 
 class Oracle(Transformer):
@@ -71,27 +39,6 @@ class Oracle(Transformer):
 
     cache: Mapping[str, Any] = {}
     tolerance = TOLERANCE
-
-
-@functools.cache
-def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Transformer]:
-    folder = Path(tempfile.mkdtemp()) / "tiny"
-    if weights is not None:
-        return quantised_llama(folder, weights, sliding_window=window)
-    return tiny_llama(folder, sliding_window=window)
-
-
-@functools.cache
-def oracle_for(pool: Pool) -> Transformer:
-    """The oracle's decoder, which takes the scales of an 8-bit cache from the engine."""
-    _, transformer = model_pair(pool.sliding_window, pool.weights)
-    if pool.cache_dtype == "auto":
-        return transformer
-    oracle = Oracle(transformer.config, transformer.weights)
-    scales = np.asarray(_parts_for(pool).worker.steps.kv_scales)
-    oracle.cache = {"scales": scales, "kind": pool.cache_dtype}
-    oracle.tolerance = TOLERANCES[pool.cache_dtype]
-    return oracle
 
 
 def tolerance_of(transformer: Transformer | None) -> float:
@@ -115,70 +62,6 @@ def cache_for(transformer: Transformer, **sizes: int) -> KVCache:
     """A cache of the oracle's."""
     own = transformer.cache if isinstance(transformer, Oracle) else {}
     return KVCache(**transformer.config.cache_sizes(), **sizes, **own)
-
-
-def parts_for(pool: Pool) -> EngineParts:
-    """The parts of an engine, made once; the worker forgets the requests of the engine before."""
-    parts = _parts_for(pool)
-    parts.worker.setups.clear()  # what ended in that engine's last step it was never told
-    return parts
-
-
-@functools.cache
-def _parts_for(pool: Pool) -> EngineParts:
-    path, _ = model_pair(pool.sliding_window, pool.weights)
-    config = EngineConfig(
-        model=str(path),
-        skip_tokenizer_init=True,
-        block_size=pool.block_size,
-        num_gpu_blocks_override=pool.num_blocks,
-        max_model_len=MAX_LEN,
-        max_num_seqs=MAX_SEQS,
-        max_num_batched_tokens=MAX_LEN,
-        dtype="float32",
-        swap_space=0.1,
-        seed=ENGINE_SEED,
-        kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
-    )
-    cpu, *others = device.DEVICES
-    devices = (cpu._replace(branches_wait=pool.branches_wait), *others)
-    with patch.object(device, "DEVICES", devices):
-        return build_engine(config)
-
-
-def build_pair(
-    pool: Pool,
-    *,
-    num_cpu_blocks: int,
-    prefix_caching: bool,
-    async_scheduling: bool = True,
-    tokenizer: Tokenizer | None = None,
-    **settings: Any,
-) -> tuple[LLMEngine, ReferenceEngine]:
-    """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
-    parts = parts_for(pool)
-    num_cpu_blocks = min(num_cpu_blocks, parts.worker.capabilities.num_cpu_blocks)
-    transformer = oracle_for(pool)
-    limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
-    blocks = BlockManager(
-        pool.block_size,
-        pool.num_blocks,
-        num_cpu_blocks,
-        enable_prefix_caching=prefix_caching,
-        table_width=-(-MAX_LEN // pool.block_size),
-    )
-    scheduler = Scheduler(blocks, **limits)
-    own = replace(
-        parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
-    )
-    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
-    sizes = {"num_blocks": pool.num_blocks, "block_size": pool.block_size}
-    cache = cache_for(transformer, **sizes, num_cpu_blocks=num_cpu_blocks)
-    reference = ReferenceEngine(
-        transformer, cache, eos_token_ids=[EOS], seed=ENGINE_SEED,
-        enable_prefix_caching=prefix_caching, **limits,
-    )  # fmt: skip
-    return engine, reference
 
 
 def same_or_rounding(
@@ -268,114 +151,3 @@ def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarr
     """Logits [V] after these tokens."""
     hidden = naive_pass(transformer, token_ids)
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Which tokens may be drawn, where `reference.parameters` has no words for it.
-
-    Attributes:
-        structured_outputs: The engine's word for what `guide` says to the oracle: which tokens may
-            follow an output.
-    """
-
-    logits_processors: Sequence[Callable[..., Any]] = ()
-    bad_words_token_ids: Sequence[Sequence[int]] = ()
-    structured_outputs: StructuredOutputsParams | None = None
-    guide: Callable[[list[int]], set[int]] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitedParameters(Parameters):
-    """The oracle's parameters, with what it reads of `Limits`."""
-
-    logits_processors: Sequence[Callable[..., Any]]
-    bad_words_token_ids: Sequence[Sequence[int]]
-    guide: Callable[[list[int]], set[int]] | None
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request of a workload.
-
-    Attributes:
-        given: Arguments of `SamplingParams`. The oracle makes its own parameters of them.
-        step: When it is added.
-        timeout: Seconds after its arrival; a step takes one.
-        after: The place in the workload of the request whose end it waits for instead; its prompt
-            then follows on that one's prompt and first output.
-    """
-
-    request_id: str
-    prompt: list[int]
-    given: Mapping[str, Any]
-    step: int
-    arrival_time: float
-    priority: int = 0
-    cache_salt: str | None = None
-    timeout: float | None = None
-    after: int | None = None
-    limits: Limits | None = None
-
-    def sampling_params(self) -> SamplingParams:
-        """The engine's parameters. Raises InvalidRequestError."""
-        given = deepcopy(dict(self.given))
-        if self.limits is None:
-            return SamplingParams(**given)
-        params = SamplingParams(
-            logits_processors=list(self.limits.logits_processors) or None,
-            structured_outputs=self.limits.structured_outputs,
-            **given,
-        )
-        words = self.limits.bad_words_token_ids
-        params.bad_words_token_ids = words  # type: ignore[attr-defined]  # there is no tokenizer
-        return params
-
-    def parameters(self) -> Parameters:
-        """The oracle's. Raises BadParameters."""
-        own, limits = parameters(**self.given), self.limits
-        if limits is None:
-            return own
-        return LimitedParameters(
-            **vars(own),
-            logits_processors=limits.logits_processors,
-            bad_words_token_ids=limits.bad_words_token_ids,
-            guide=limits.guide,
-        )
-
-
-def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name: str) -> bool:
-    """The same request for both, or the same refusal; `name` is its id in the oracle."""
-    accepted = []
-    for add in (
-        lambda: add_to_engine(engine, request),
-        lambda: add_to_reference(reference, request, name),
-    ):
-        try:
-            add()
-            accepted.append(True)
-        except ValueError:
-            accepted.append(False)
-    assert accepted[0] == accepted[1]
-    return accepted[0]
-
-
-def add_to_engine(engine: LLMEngine, request: Request) -> None:
-    """Raises InvalidRequestError."""
-    params = request.sampling_params()
-    engine.add_request(
-        request.request_id,
-        {"prompt_token_ids": request.prompt, "cache_salt": request.cache_salt},
-        params, arrival_time=request.arrival_time, priority=request.priority,
-        timeout=request.timeout,
-    )  # fmt: skip
-    assert params == request.sampling_params(), "the client's own parameters have changed"
-
-
-def add_to_reference(reference: ReferenceEngine, request: Request, name: str) -> None:
-    """Raises BadParameters or AdmissionError."""
-    params: Any = request.parameters()
-    reference.add_request(
-        name, request.prompt, params, arrival_time=request.arrival_time,
-        priority=request.priority, cache_salt=request.cache_salt,
-    )  # fmt: skip

@@ -6,7 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.engine_pair import MAX_LEN, Pool, Request
+from tests.support.builders import Pool
+from tests.support.engine_pair import MAX_LEN
+from tests.support.engine_under_test import Request
 from tests.support.side_by_side import Served, SideBySide
 from tests.support.strategies import GivenCosts
 from tests.support.tiny_llama import VOCAB

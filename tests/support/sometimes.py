@@ -14,7 +14,6 @@ from hypothesis import currently_in_test_context, event
 SUITES = (
     "tests.properties.test_engine_shell",
     "tests.properties.test_engine_against_reference",
-    "tests.properties.test_engine_aborts",
 )
 MUST_HAPPEN = (
     "preempted by recompute", "preempted by swap", "copy-on-write", "rebuild",

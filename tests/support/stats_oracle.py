@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jax_engine import LLMEngine, RequestOutput
-from jax_engine import metrics as jax_engine_metrics
+from jax_engine import RequestOutput
+from jax_engine.engine.stats import EngineStats
+from jax_engine.metrics import Metric
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
 
@@ -44,9 +45,11 @@ class StatsOracle:
         return [1 - used / logical for used, logical in pairs if logical] or [0.0]
 
 
-def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle) -> None:
+def check_stats(
+    stats: EngineStats, metrics: Sequence[Metric], reference: ReferenceEngine, seen: StatsOracle
+) -> None:
     """All of `EngineStats`, after any step."""
-    stats, scheduler, blocks = engine.stats(), reference.scheduler, reference.block_manager
+    scheduler, blocks = reference.scheduler, reference.block_manager
     refs = blocks.gpu.ref_counts
     wanted = {
         "num_waiting": len(scheduler.waiting),
@@ -68,7 +71,7 @@ def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle
     assert {name: getattr(stats, name) for name in wanted} == wanted, "I51"
     saving = 1 - sum(seen.used) / sum(seen.logical) if any(seen.logical) else 0
     assert abs(stats.mean_sharing_saving - saving) < 1e-9
-    found: dict[Any, Any] = {_key(metric): metric for metric in engine.get_metrics()}
+    found: dict[Any, Any] = {_key(metric): metric for metric in metrics}
     gauges = {
         "vllm:num_requests_running": wanted["num_running"],
         "vllm:num_requests_waiting": wanted["num_waiting"] + wanted["num_swapped"],
@@ -82,7 +85,9 @@ def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle
 
 
 def check_metrics(
-    engine: LLMEngine, served: Sequence[tuple[SequenceGroup, RequestOutput]], cut_short: set[str]
+    metrics: Sequence[Metric],
+    served: Sequence[tuple[SequenceGroup, RequestOutput]],
+    cut_short: set[str],
 ) -> None:
     """What `get_metrics` says of requests that have ended, as their outputs have it.
 
@@ -108,7 +113,7 @@ def check_metrics(
             waits.append(times.first_token_time - times.arrival_time)
         assert times.finished_time is not None
         lives.append(times.finished_time - times.arrival_time)
-    found: dict[Any, Any] = {_key(metric): metric for metric in engine.get_metrics()}
+    found: dict[Any, Any] = {_key(metric): metric for metric in metrics}
     for key, value in wanted.items():
         of_samples = key == "vllm:generation_tokens" or isinstance(key, tuple)
         assert (unknown and of_samples) or found[key].value == value, f"I51: {key}"
@@ -193,6 +198,6 @@ def _num_generated(group: SequenceGroup, output: RequestOutput, early: bool) -> 
     return sum(len(one.token_ids) for one in output.outputs)
 
 
-def _key(metric: jax_engine_metrics.Metric) -> Any:
+def _key(metric: Metric) -> Any:
     reason = metric.labels.get("finished_reason")
     return metric.name if reason is None else (metric.name, reason)

@@ -63,7 +63,6 @@ PARTS = (
             "properties",
             "engine_shell",
             "engine_against_reference",
-            "engine_aborts",
             "client_view",
             "mixture_machine",
             "nothing_to_draw",

@@ -1,0 +1,227 @@
+"""Makes engines, and the oracle's beside them; all that tests know of how one is put together.
+
+On a tiny Llama, whose compiled steps are kept from example to example: only the scheduler is made
+anew. Or on a runner without a device, where tokens, candidates of beams and log-probabilities are
+the oracle's to the bit.
+"""
+
+import functools
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from jax_engine import EngineConfig, LLMEngine
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
+from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.operations import device
+from jax_engine.step import Capabilities
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from reference.engine import ReferenceEngine
+from reference.kv_cache import KVCache
+from reference.transformer import Transformer
+from tests.support import tiny_llama as tiny
+from tests.support.byte_tokenizer import save_letter_tokenizer
+from tests.support.engine_pair import ENGINE_SEED, MAX_LEN, TOLERANCES, Oracle, cache_for
+from tests.support.quantised_llama import quantised_llama
+from tests.support.reading_model import ReadingModel
+from tests.support.sometimes import saw
+from tests.support.strategies import EOS, VOCABULARY, Settings
+from tests.support.stub_runner import StubRunner
+
+MAX_SEQS = 4
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the compiled steps depend on: the block size and the number of blocks."""
+
+    block_size: int
+    num_blocks: int
+    sliding_window: int | None = None
+    cache_dtype: str = "auto"
+    weights: str | None = None  # how they are quantised: see `quantised_llama`
+    branches_wait: bool = False  # the sampler is a program of its own, as on a GPU
+
+
+@functools.cache
+def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Transformer]:
+    folder = Path(tempfile.mkdtemp()) / "tiny"
+    if weights is not None:
+        return quantised_llama(folder, weights, sliding_window=window)
+    return tiny.tiny_llama(folder, sliding_window=window)
+
+
+@functools.cache
+def oracle_for(pool: Pool) -> Transformer:
+    """The oracle's decoder, which takes the scales of an 8-bit cache from the engine."""
+    _, transformer = model_pair(pool.sliding_window, pool.weights)
+    if pool.cache_dtype == "auto":
+        return transformer
+    oracle = Oracle(transformer.config, transformer.weights)
+    scales = np.asarray(_parts_for(pool).worker.steps.kv_scales)
+    oracle.cache = {"scales": scales, "kind": pool.cache_dtype}
+    oracle.tolerance = TOLERANCES[pool.cache_dtype]
+    return oracle
+
+
+def parts_for(pool: Pool) -> EngineParts:
+    """The parts of an engine, made once; the worker forgets the requests of the engine before."""
+    parts = _parts_for(pool)
+    parts.worker.setups.clear()  # what ended in that engine's last step it was never told
+    return parts
+
+
+@functools.cache
+def _parts_for(pool: Pool) -> EngineParts:
+    path, _ = model_pair(pool.sliding_window, pool.weights)
+    config = EngineConfig(
+        model=str(path),
+        skip_tokenizer_init=True,
+        block_size=pool.block_size,
+        num_gpu_blocks_override=pool.num_blocks,
+        max_model_len=MAX_LEN,
+        max_num_seqs=MAX_SEQS,
+        max_num_batched_tokens=MAX_LEN,
+        dtype="float32",
+        swap_space=0.1,
+        seed=ENGINE_SEED,
+        kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
+    )
+    cpu, *others = device.DEVICES
+    devices = (cpu._replace(branches_wait=pool.branches_wait), *others)
+    with patch.object(device, "DEVICES", devices):
+        return build_engine(config)
+
+
+def build_pair(
+    pool: Pool,
+    *,
+    num_cpu_blocks: int,
+    prefix_caching: bool,
+    async_scheduling: bool = True,
+    tokenizer: Tokenizer | None = None,
+    **settings: Any,
+) -> tuple[LLMEngine, ReferenceEngine]:
+    """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
+    parts = parts_for(pool)
+    num_cpu_blocks = min(num_cpu_blocks, parts.worker.capabilities.num_cpu_blocks)
+    transformer = oracle_for(pool)
+    limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
+    blocks = BlockManager(
+        pool.block_size,
+        pool.num_blocks,
+        num_cpu_blocks,
+        enable_prefix_caching=prefix_caching,
+        table_width=-(-MAX_LEN // pool.block_size),
+    )
+    scheduler = Scheduler(blocks, **limits)
+    own = replace(
+        parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
+    )
+    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
+    sizes = {"num_blocks": pool.num_blocks, "block_size": pool.block_size}
+    cache = cache_for(transformer, **sizes, num_cpu_blocks=num_cpu_blocks)
+    reference = ReferenceEngine(
+        transformer, cache, eos_token_ids=[tiny.EOS], seed=ENGINE_SEED,
+        enable_prefix_caching=prefix_caching, **limits,
+    )  # fmt: skip
+    return engine, reference
+
+
+@functools.cache
+def _stub_config() -> EngineConfig:
+    return EngineConfig(
+        model="stub", skip_tokenizer_init=True, seed=ENGINE_SEED, scheduling_policy="priority"
+    )
+
+
+class WatchedScheduler(Scheduler):
+    """Notes what no runner sees in a step."""
+
+    def schedule(self) -> SchedulerOutput:
+        plan = super().schedule()
+        saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
+        return plan
+
+
+def pair_without_device(
+    settings: Settings,
+    *,
+    ahead: bool,
+    tokenizer: Tokenizer | None = None,
+    behind: int = 64,
+    wrap: Callable[[Any], Any] = lambda runner: runner,
+) -> tuple[LLMEngine, ReferenceEngine]:
+    """An engine on a `StubRunner`, and the oracle's engine.
+
+    Args:
+        behind: The most tokens of prompts behind which a step is planned ahead.
+        wrap: What the engine gets in the runner's place.
+    """
+    model: Any = ReadingModel()
+    width = -(-settings.max_model_len // settings.block_size)
+    sizes = settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
+    runner = wrap(StubRunner(model, Capabilities(VOCABULARY, *sizes, width, behind), {EOS}))
+    blocks = settings.block_manager(BlockManager, table_width=width, host_room=runner.host_room)
+    nothing: Any = None
+    model_config: Any = _ModelConfig()
+    parts = EngineParts(
+        replace(_stub_config(), async_scheduling=ahead, scheduling_policy=settings.policy),
+        model_config, Path("stub"), nothing,
+        WatchedScheduler(blocks, **settings.scheduler_arguments),
+        runner, tokenizer, settings.max_model_len, frozenset({EOS}), None,
+    )  # fmt: skip
+    reference = ReferenceEngine(
+        model,
+        KVCache(
+            num_blocks=settings.num_gpu_blocks,
+            block_size=settings.block_size,
+            num_cpu_blocks=settings.num_cpu_blocks,
+            dtype=np.float64,
+            **model.config.cache_sizes(),
+        ),
+        eos_token_ids={EOS},
+        seed=ENGINE_SEED,
+        watermark=settings.watermark,
+        enable_prefix_caching=settings.enable_prefix_caching,
+        **settings.scheduler_arguments,
+    )
+    return LLMEngine(parts), reference
+
+
+@dataclass(frozen=True)
+class _ModelConfig:
+    """What the checks of a request read."""
+
+    vocab_size: int = VOCABULARY
+
+
+SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
+
+
+@functools.cache
+def letters(vocabulary: int = VOCABULARY, eos: int = EOS) -> Tokenizer:
+    folder = Path(tempfile.mkdtemp())
+    save_letter_tokenizer(folder, vocabulary, eos)
+    return load_tokenizer(folder)
+
+
+def small_engine(
+    *, ahead: bool = False, has_text: bool = True, behind: int = 64, **changes: Any
+) -> LLMEngine:
+    """An engine of its own, quickly made.
+
+    Args:
+        behind: The most tokens of prompts behind which a step is planned ahead.
+        changes: Of SETTINGS: blocks of 4 tokens, sequences of 40, steps of 64.
+    """
+    tokenizer = letters() if has_text else None
+    settings = replace(SETTINGS, **changes)
+    return pair_without_device(settings, ahead=ahead, tokenizer=tokenizer, behind=behind)[0]
