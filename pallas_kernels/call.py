@@ -18,6 +18,7 @@ class Call(NamedTuple):
     sinks: Float[Array, " H"] | None = None
     kv_scales: Float[Array, "L kv K"] | None = None
     window: Int[Array, ""] | None = None
+    prompt_lens: Int[Array, " S"] | None = None
 
     @property
     def places(self) -> tuple[int, int]:

@@ -32,6 +32,7 @@ def paged_attention(
     alibi_slopes: Float[Array, " H"] | None = None,
     sinks: Float[Array, " H"] | None = None,
     kv_scales: Float[Array, "L kv K"] | None = None,
+    prompt_lens: Int[Array, " S"] | None = None,
     return_lse: bool = False,
     backend: Backend = None,
     metadata: AttentionMetadata | None = None,
@@ -69,6 +70,11 @@ def paged_attention(
         sinks: for each head a logit that takes part in the softmax as it is, or None.
         kv_scales: the scales of a quantised cache: a key or value is the stored number times its
             scale.
+        prompt_lens: where each sequence's prompt ends. It chooses the order of additions: a query
+            at a position of the prompt is a prefill's whatever their number, one behind it is a
+            decode's. So a token's bits stay the same when it is computed again. None: a sequence
+            with one query is a decode. The backends for GPUs and "xla" take it and do not yet
+            heed it.
         return_lse: whether to return also the log of the softmax's denominator, for
             `merge_partials`.
         backend: "mosaic" (Hopper), "triton" (NVIDIA GPUs from sm_80), "numba" (CPUs) or "xla"
@@ -95,7 +101,7 @@ def paged_attention(
         static, traced = window, None
     else:
         static, traced = None, jnp.asarray(window, jnp.int32)
-    call = Call(*arrays, alibi_slopes, sinks, kv_scales, traced)
+    call = Call(*arrays, alibi_slopes, sinks, kv_scales, traced, prompt_lens)
     options = Options(scale, static, soft_cap, return_lse)
     check_call(call, options)
     if metadata is None:

@@ -1,7 +1,7 @@
-"""Decode attention: one part of the context of a sequence with one query token.
+"""Decode attention: one part of the context of one query, or all parts.
 
 A part reads its keys once and then its values, in memory order. The thread that finishes the last
-part of a sequence merges all of them in their order, so the result does not depend on which thread
+part of a query merges all of them in their order, so the result does not depend on which thread
 that is.
 """
 
@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from cpu_kernels.attention.pages import KEYS, VALUES, find_run, read_run
-from cpu_kernels.attention.plan import PART, Item, first_visible, partial_floats
+from cpu_kernels.attention.plan import (
+    PART,
+    Item,
+    first_part,
+    first_position,
+    first_visible,
+    partial_floats,
+    prompt_queries,
+)
 from cpu_kernels.attention.rows import padded, read_queries, write_row, zero
 from cpu_kernels.attention.softmax import MASKED, highest, shrink, weigh
 from cpu_kernels.attention.work import Work, slope_of
@@ -36,32 +44,49 @@ add_int8, add_float8 = add_run_of(INT8), add_run_of(FLOAT8)
 
 @inner
 def decode_floats(work: Work) -> int:
-    """Scratch in float32: queries, scores, and one run of keys or values."""
+    """Scratch in float32: queries, scores, one run of keys or values, and partial results."""
     rows = work.kv_heads * padded(work.group)
-    return rows * (work.width + PART) + min(PART, work.block_size) * work.width
+    own = rows * (work.width + PART) + min(PART, work.block_size) * work.width
+    return own + work.longest * partial_floats(work)
 
 
 @inner
-def attend_part(work: Work, item: Item, scratch: int) -> None:
-    """Computes one part, and merges the sequence if it was the last part to finish."""
-    last = work.context_lens[item.seq] - 1
-    token = work.query_start_loc[item.seq]
-    low, rows = first_visible(work, last), work.kv_heads * padded(work.group)
-    start = (low // PART + item.number) * PART
-    stop = min(start + PART, last + 1)
-    start = max(start, low)
+def attend_decode(work: Work, item: Item, scratch: int) -> None:
+    """Computes one part of a decode, and merges all if it was the last to finish; or all parts."""
+    seq, begin = item.seq, first_position(work, item.seq)
+    position = begin + item.token - work.query_start_loc[seq]
+    first, last = first_part(work, position), position // PART
+    if item.number < 0:
+        partials = scratch + 4 * (decode_floats(work) - work.longest * partial_floats(work))
+        for part in range(first, last + 1):
+            _attend_part(work, item, position, part, partials, scratch)
+            partials += 4 * partial_floats(work)
+        partials -= 4 * (last + 1 - first) * partial_floats(work)
+        _merge(work, partials, last + 1 - first, item.token, scratch)
+    elif first <= item.number <= last:
+        # The partial results begin with the first part that the sequence's first decode sees.
+        skipped = first_part(work, begin + prompt_queries(work, seq))
+        place = item.partials + 4 * (item.number - skipped) * partial_floats(work)
+        _attend_part(work, item, position, item.number, place, scratch)
+        if fetch_add(item.finished, 1) == last - first:
+            partials = item.partials + 4 * (first - skipped) * partial_floats(work)
+            _merge(work, partials, last + 1 - first, item.token, scratch)
+
+
+@inner
+def _attend_part(work: Work, item: Item, position: int, part: int, sums: int, scratch: int) -> None:
+    """Computes the partial result at `sums` of the query at a position."""
+    low, rows = first_visible(work, position), work.kv_heads * padded(work.group)
+    start, stop = max(part * PART, low), min(part * PART + PART, position + 1)
     scores = scratch + 4 * rows * work.width
     room = scores + 4 * rows * PART
-    sums = item.partials + 4 * item.number * partial_floats(work)
     for head in range(work.kv_heads):
         queries = scratch + 4 * head * padded(work.group) * work.width
-        read_queries(work, token, np.int64(1), head, queries)
+        read_queries(work, item.token, np.int64(1), head, queries)
     _score(work, item.seq, start, stop, scratch, scores, room)
-    _weigh_rows(work, start, stop, last, scores, sums + 4 * rows * work.width)
+    _weigh_rows(work, start, stop, position, scores, sums + 4 * rows * work.width)
     zero(sums, rows * work.width)
     _add_values(work, item.seq, start, stop, scores, sums, room)
-    if fetch_add(item.finished, 1) == item.total - 1:
-        _merge(work, item, token, scratch)
 
 
 @inlined
@@ -150,20 +175,20 @@ def _add_values(
 
 
 @inner
-def _merge(work: Work, item: Item, token: int, room: int) -> None:
-    """Merges all parts of a sequence; `room` holds one row."""
+def _merge(work: Work, partials: int, parts: int, token: int, room: int) -> None:
+    """Merges the parts of a query; `room` holds one row."""
     rows, width = padded(work.group), work.width
     step = 4 * partial_floats(work)
     for head in range(work.heads):
         row = head // work.group * rows + head % work.group
-        sums = item.partials + 4 * row * width
-        tops = item.partials + 4 * (work.kv_heads * rows * width + row)
+        sums = partials + 4 * row * width
+        tops = partials + 4 * (work.kv_heads * rows * width + row)
         top = np.float32(MASKED)
-        for part in range(item.total):
+        for part in range(parts):
             top = max(top, get(tops + part * step))
         zero(room, width)
         denominator = np.float32(0)
-        for part in range(item.total):
+        for part in range(parts):
             total = get(tops + part * step + 4 * work.kv_heads * rows)
             factor = shrink(get(tops + part * step), top)
             denominator += total * first(factor)

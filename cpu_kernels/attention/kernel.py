@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from cpu_kernels.attention.decode import attend_part, decode_floats
-from cpu_kernels.attention.plan import clear_unseeing, find_item, make_plan, query_count
+from cpu_kernels.attention.decode import attend_decode, decode_floats
+from cpu_kernels.attention.plan import clear_unseeing, find_item, make_plan
 from cpu_kernels.attention.prefill import attend_tile, prefill_floats
 from cpu_kernels.attention.work import find_work, read_work
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import free
 
-NAME = "cpu_kernels.attention"
+NAME = "cpu_kernels.paged_attention"
 
 
 @inner
@@ -34,8 +34,8 @@ def _free_plan(call: Any) -> None:
 
 @cpu_kernel(
     NAME,
-    operands="q kv_cache block_tables context_lens query_start_loc layer scale soft_cap window "
-    "alibi_slopes",
+    operands="q kv_cache block_tables context_lens query_start_loc prompt_lens layer scale "
+    "soft_cap window alibi_slopes sinks",
     results="out top denominator work",
     items=_items,
     scratch=_scratch,
@@ -46,7 +46,7 @@ def attend(call: Any, number: int, scratch: int) -> None:
     """One item of one call."""
     work = find_work(call)
     item = find_item(work, number)
-    if query_count(work, item.seq) == 1:
-        attend_part(work, item, scratch)
+    if item.is_decode:
+        attend_decode(work, item, scratch)
     else:
         attend_tile(work, item, scratch)

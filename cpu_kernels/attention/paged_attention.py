@@ -14,8 +14,10 @@ def attention(
     block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
+    prompt_lens: Int[Array, " S"],
     layer: Int[Array, ""],
     alibi_slopes: Float[Array, " slopes"],
+    sinks: Float[Array, " sinks"],
     *,
     scale: float,
     window: int | Int[Array, ""],
@@ -26,7 +28,9 @@ def attention(
     Args:
         q: float32. The integer arrays are int32.
         kv_cache: one of `widen.DTYPES`.
+        prompt_lens: where prompts end and decodes begin; see `plan.py`.
         alibi_slopes: ALiBi slope of each head, float32; empty for none.
+        sinks: a logit of each head that takes part in its softmax, float32; empty for none.
         scale: factor of q.k.
         window: tokens that a query sees, including its own; 0 for all.
         soft_cap: bound on the magnitude of scores; 0 for none.
@@ -42,7 +46,7 @@ def attention(
         rows,
         jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
     )
-    sequences = (block_tables, context_lens, query_start_loc)
+    sequences = (block_tables, context_lens, query_start_loc, prompt_lens)
     call = jax.ffi.ffi_call(NAME, results)
     out, top, denominator, _ = call(
         q,
@@ -53,5 +57,6 @@ def attention(
         jnp.float32(soft_cap),
         jnp.asarray(window, jnp.int32),
         alibi_slopes,
+        sinks,
     )
     return out, top, denominator

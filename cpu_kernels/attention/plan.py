@@ -1,9 +1,10 @@
 """Cuts a call's work into items whose borders depend on one sequence alone.
 
-So a sequence's result is the same bits in any batch and on any number of threads. A sequence with
-one query token has an item for each part of PART positions of its context. Any other sequence has
-an item for each KV head and each tile of its queries. Prefills come first. Each starts with its
-last tile, which has the longest context, so that the last items are small.
+So a sequence's result is the same bits in any batch and on any number of threads. The queries at a
+prompt's positions are prefilled: an item is a tile of them for one KV head. Each query behind the
+prompt is a decode: an item is one part of PART positions of its context, or its whole context where
+a sequence has many decodes, as one that is computed again. Prefills come first. Each starts with
+its last tile, which has the longest context, so that the last items are small.
 """
 
 from typing import NamedTuple
@@ -19,20 +20,30 @@ from cpu_kernels.simd.structs import int64s
 PART = 64
 # Query vectors (tokens times heads of a group) in one tile.
 TILE_ROWS = 192
+# Decodes of one sequence whose contexts are cut into items. With more there are items enough.
+FEW = 8
 
 
 class Item(NamedTuple):
-    """One item: number `number` of a sequence's `total` parts, or of its tiles for a KV head.
+    """One item: a tile of a prompt's queries for one KV head, or a decode's part or whole context.
 
     Attributes:
-        partials: address of the sequence's partial results, [parts, `partial_floats`].
-        finished: address of the number of the sequence's parts that are finished.
+        seq: the sequence.
+        is_decode: whether it is a decode's.
+        head: KV head of a tile.
+        number: number of the tile, from the last one on; or of the part, counted from position 0;
+            -1 for a whole context.
+        token: first query token of the sequence's prompt queries; or the decode's query token.
+        partials: address of the decode's partial results, [parts, `partial_floats`]; its first one
+            is that of the first part that the sequence's first decode sees.
+        finished: address of the number of the decode's parts that are finished.
     """
 
     seq: int
+    is_decode: bool
     head: int
     number: int
-    total: int
+    token: int
     partials: int
     finished: int
 
@@ -45,9 +56,28 @@ def query_count(work: Work, seq: int) -> int:
 
 
 @inner
+def first_position(work: Work, seq: int) -> int:
+    """Position of a sequence's first query."""
+    return work.context_lens[seq] - query_count(work, seq)
+
+
+@inner
+def prompt_queries(work: Work, seq: int) -> int:
+    """How many of a sequence's queries are its prompt's; the others are decodes."""
+    left = work.prompt_lens[seq] - first_position(work, seq)
+    return min(max(left, 0), query_count(work, seq))
+
+
+@inner
 def first_visible(work: Work, position: int) -> int:
     """First position that the token at a position attends to."""
     return max(0, position - work.window + 1) if work.window > 0 else 0
+
+
+@inner
+def first_part(work: Work, position: int) -> int:
+    """First part of the context that the token at a position attends to."""
+    return first_visible(work, position) // PART
 
 
 @inner
@@ -57,19 +87,16 @@ def tile_queries(work: Work) -> int:
 
 
 @inner
-def unit_count(work: Work, seq: int) -> int:
-    """Parts of a decode's visible context, or tiles of a prefill's queries."""
-    queries = query_count(work, seq)
-    if queries != 1:
-        return -(-queries // tile_queries(work))
-    context_len = work.context_lens[seq]
-    return -(-context_len // PART) - first_visible(work, context_len - 1) // PART
+def tile_count(work: Work, seq: int) -> int:
+    """Tiles of a sequence's prompt queries."""
+    return -(-prompt_queries(work, seq) // tile_queries(work))
 
 
 @inner
-def unit_heads(work: Work, seq: int) -> int:
-    """Items in a unit: one for a decode, since the keys of all heads are neighbours in memory."""
-    return 1 if query_count(work, seq) == 1 else work.kv_heads
+def part_count(work: Work, seq: int) -> int:
+    """Parts that a sequence's decodes see, all of them together."""
+    begin = first_position(work, seq) + prompt_queries(work, seq)
+    return -(-work.context_lens[seq] // PART) - first_part(work, begin)
 
 
 @inner
@@ -82,54 +109,67 @@ def partial_floats(work: Work) -> int:
 def make_plan(work: Work) -> int:
     """Allocates and writes the plan at `work.plan`; returns the number of items.
 
-    Its words: the first item of each entry, then the number of items; the sequence of each entry;
-    the first partial result of each entry; the number of finished parts of each sequence; the
-    partial results.
+    Its words: the first item of each sequence's prefill, then of each sequence's decodes, then the
+    number of items; the first partial result of each sequence; the number of finished parts of each
+    query token; the partial results.
     """
-    seqs = work.seqs
-    head_words, parts = 4 * seqs + 1, 0
+    seqs, parts = work.seqs, 0
+    work.longest = 0
     for seq in range(seqs):
-        if query_count(work, seq) == 1:
-            parts += unit_count(work, seq)
+        decodes = query_count(work, seq) - prompt_queries(work, seq)
+        if decodes > FEW:
+            work.longest = max(work.longest, part_count(work, seq))
+        elif decodes > 0:
+            parts += decodes * part_count(work, seq)
+    head_words = 3 * seqs + 1 + work.tokens
     work.plan = malloc(8 * head_words + 4 * parts * partial_floats(work))
     table = int64s(work.plan)
     for i in range(3 * seqs + 1, head_words):
         table[i] = 0
-    entry, items, parts = 0, 0, 0
-    for decodes in range(2):
-        for seq in range(seqs):
-            if (query_count(work, seq) == 1) != (decodes == 1):
-                continue
-            units = unit_count(work, seq)
-            table[entry], table[seqs + 1 + entry] = items, seq
-            table[2 * seqs + 1 + entry] = parts
-            items += units * unit_heads(work, seq)
-            parts += units * decodes
-            entry += 1
-    table[seqs] = items
+    items, parts = 0, 0
+    for seq in range(seqs):
+        table[seq] = items
+        items += tile_count(work, seq) * work.kv_heads
+    for seq in range(seqs):
+        table[seqs + seq], table[2 * seqs + 1 + seq] = items, parts
+        decodes = query_count(work, seq) - prompt_queries(work, seq)
+        if decodes > FEW:
+            items += decodes
+        elif decodes > 0:
+            count = decodes * part_count(work, seq)
+            items += count
+            parts += count
+    table[2 * seqs] = items
     return items
 
 
 @inner
 def find_item(work: Work, which: int) -> Item:
     """The item with this number."""
-    seqs = work.seqs
-    plan = work.plan
+    seqs, plan = work.seqs, work.plan
     table = int64s(plan)
-    low, high = 0, seqs
+    low, high = 0, 2 * seqs
     while high - low > 1:
         middle = (low + high) // 2
         if table[middle] <= which:
             low = middle
         else:
             high = middle
-    seq, within = table[seqs + 1 + low], which - table[low]
-    heads = unit_heads(work, seq)
-    units = (table[low + 1] - table[low]) // heads
-    end = plan + 8 * (4 * seqs + 1)
-    partials = end + 4 * table[2 * seqs + 1 + low] * partial_floats(work)
-    finished = plan + 8 * (3 * seqs + 1 + seq)
-    return Item(seq, within % heads, within // heads, units, partials, finished)
+    within = which - table[low]
+    if low < seqs:
+        token, heads = work.query_start_loc[low], work.kv_heads
+        return Item(low, False, within % heads, within // heads, token, 0, 0)
+    seq = low - seqs
+    prompts = prompt_queries(work, seq)
+    decodes, parts = query_count(work, seq) - prompts, part_count(work, seq)
+    query, number = within % decodes, within // decodes
+    token = work.query_start_loc[seq] + prompts + query
+    end = plan + 8 * (3 * seqs + 1 + work.tokens)
+    first = table[2 * seqs + 1 + seq] + query * parts
+    partials = end + 4 * first * partial_floats(work)
+    begin = first_part(work, first_position(work, seq) + prompts)
+    number = begin + number if decodes <= FEW else -1
+    return Item(seq, True, 0, number, token, partials, plan + 8 * (3 * seqs + 1 + token))
 
 
 @inner

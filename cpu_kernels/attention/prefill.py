@@ -1,13 +1,23 @@
 """Prefill attention: one tile of a sequence's queries, for the query heads of one KV head.
 
 Each chunk of keys and values is first packed for the products, in float32: keys as columns, 16 side
-by side, values in columns of 16. All rows of the tile then use the packed chunk.
+by side, values in columns of 16. All rows of the tile then use the packed chunk. A key's column is
+its position modulo 16, wherever a tile or a window begins, so that its weight is always added in
+the same lane.
 """
 
 import numpy as np
 
 from cpu_kernels.attention.pages import KEYS, VALUES, read_run
-from cpu_kernels.attention.plan import TILE_ROWS, Item, first_visible, query_count, tile_queries
+from cpu_kernels.attention.plan import (
+    TILE_ROWS,
+    Item,
+    first_position,
+    first_visible,
+    prompt_queries,
+    tile_count,
+    tile_queries,
+)
 from cpu_kernels.attention.rows import padded, read_queries, write_row, zero
 from cpu_kernels.attention.softmax import MASKED, highest, scale_row, shrink, weigh
 from cpu_kernels.attention.work import Work, slope_of
@@ -35,12 +45,11 @@ def prefill_floats(work: Work) -> int:
 def attend_tile(work: Work, item: Item, scratch: int) -> None:
     """Computes one tile; item number 0 is the sequence's last tile."""
     width, size = work.width, tile_queries(work)
-    queries = query_count(work, item.seq)
-    tile = (item.total - 1 - item.number) * size
-    count = min(size, queries - tile)
-    token = work.query_start_loc[item.seq] + tile
+    tile = (tile_count(work, item.seq) - 1 - item.number) * size
+    count = min(size, prompt_queries(work, item.seq) - tile)
+    token = item.token + tile
     # Position of the tile's first query.
-    begin = work.context_lens[item.seq] - queries + tile
+    begin = first_position(work, item.seq) + tile
     rows = padded(count * work.group)
     sums = scratch + 4 * rows * width
     tops, keys = sums + 4 * rows * width, sums + 4 * rows * (width + 2)
@@ -67,15 +76,24 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
 
 
 @inner
+def first_column(start: int) -> int:
+    """The position whose key a chunk's first column holds, or would hold if it were visible."""
+    return start // LANES * LANES
+
+
+@inner
 def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: int) -> None:
-    """Packs keys to [CHUNK / 16, width, 16]: the numbers of 16 keys side by side."""
+    """Packs keys to [CHUNK / 16, width, 16]: the numbers of 16 keys side by side.
+
+    Columns before the first key may hold anything. Their scores are masked.
+    """
     width = work.width
     position = start
     while position < stop:
         run, count, _ = read_run(work, KEYS, item.seq, item.head, position, (start, stop), room)
         i = 0
         while i < count:
-            key, column = run + 4 * i * width, position - start + i
+            key, column = run + 4 * i * width, position - first_column(start) + i
             place = keys + 4 * (column // LANES * LANES * width + column % LANES)
             if column % LANES == 0:
                 # Fewer than 16 keys leave copies of the last one in columns that are masked or
@@ -91,13 +109,13 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
 
 @inner
 def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room: int) -> None:
-    """Packs values to [width / 16, CHUNK, 16]."""
+    """Packs values to [width / 16, CHUNK, 16], in the rows of their keys' columns."""
     step = 4 * work.width
     position = start
     while position < stop:
         run, count, _ = read_run(work, VALUES, item.seq, item.head, position, (start, stop), room)
         for i in range(count):
-            place = values + (position - start + i) * BYTES
+            place = values + (position - first_column(start) + i) * BYTES
             for column in range(0, step, BYTES):
                 store(place + column * CHUNK, load(run + i * step + column))
         position += count
@@ -124,9 +142,11 @@ def _add_chunk(
     values = keys + 4 * CHUNK * width
     scores = values + 4 * CHUNK * width + 4 * min(CHUNK, work.block_size) * width
     used = min(ROWS, count * group - row)
-    # Number of keys that the last row sees; later keys are not computed.
-    seen = min(stop, begin + (row + used - 1) // group + 1) - start
-    if seen <= 0:
+    origin = first_column(start)
+    # End of the columns that the last row sees; later ones are not computed.
+    seen = min(stop, begin + (row + used - 1) // group + 1) - origin
+    skipped = start - origin
+    if seen <= skipped:
         return
     columns = -(-seen // LANES) * LANES
     left, step = queries + 4 * row * width, 4 * width
@@ -134,9 +154,9 @@ def _add_chunk(
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
-        low = first_visible(work, position) - start
-        old, high, slope = get(tops + 4 * i), position + 1 - start, slope_of(work, head)
-        away, place = start - position, scores + 4 * i * CHUNK
+        low = max(first_visible(work, position) - origin, skipped)
+        old, high, slope = get(tops + 4 * i), position + 1 - origin, slope_of(work, head)
+        away, place = origin - position, scores + 4 * i * CHUNK
         top = highest(place, columns, low, min(high, seen), away, slope, work.soft_cap, old)
         if top != old:
             keep = shrink(old, top)
@@ -146,7 +166,10 @@ def _add_chunk(
     for i in range(used):
         added = weigh(scores + 4 * i * CHUNK, columns, get(tops + 4 * i))
         put(totals + 4 * i, get(totals + 4 * i) + added)
-    _tiles(scores, 4 * CHUNK, used, values, BYTES * CHUNK, seen, sums + row * step, step, width, 1)
+    # What lies before the first value may be no number.
+    left, right = scores + 4 * skipped, values + BYTES * skipped
+    depth, out = seen - skipped, sums + row * step
+    _tiles(left, 4 * CHUNK, used, right, BYTES * CHUNK, depth, out, step, width, 1)
 
 
 @inner

@@ -6,12 +6,14 @@ hold zeros, and their results are not used.
 
 from typing import Any
 
+from cpu_kernels.attention.softmax import shrink
 from cpu_kernels.attention.work import Work
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.products import ROWS
 from cpu_kernels.simd.vectors import (
     BYTES,
     LANES,
+    first,
     load,
     load_some,
     mul,
@@ -49,8 +51,14 @@ def read_queries(work: Work, token: int, count: int, head: int, rows: int) -> No
 
 @inner
 def write_row(work: Work, token: int, head: int, row: int, top: Any, denominator: Any) -> None:
-    """Writes a query head's result: a row of sums over the denominator."""
-    number, factor = token * work.heads + head, spread(1 / denominator)
+    """Writes a query head's result: a row of sums over the denominator, which a sink adds to."""
+    number, kept = token * work.heads + head, spread(1.0)
+    if work.has_sinks != 0:
+        sink, old = work.sinks[head], top
+        top = max(old, sink)
+        kept = shrink(old, top)
+        denominator = denominator * first(kept) + first(shrink(sink, top))
+    factor = mul(kept, spread(1 / denominator))
     for d in range(0, work.dim, LANES):
         out = work.out + 4 * (number * work.dim + d)
         store_some(out, mul(load(row + 4 * d), factor), work.dim - d)

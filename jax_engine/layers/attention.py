@@ -101,7 +101,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
         """Norms queries and keys, and rotates them by their positions."""
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+            q, k = self.q_norm(q, batch), self.k_norm(k, batch)
         with jax.named_scope("rotary"):
             angles = angles_of(self.spec, batch.angles, numbers.rope)
             if angles is not None:
@@ -139,6 +139,7 @@ def attend(
             alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
             sinks=None if sinks is None else sinks[...],
             kv_scales=scales,
+            prompt_lens=batch.prompt_lens,
             metadata=batch.metadata,
         )
     return out, kv_cache

@@ -30,6 +30,8 @@ class Batch(NamedTuple):
         growth: Factors of the queries at these positions, for each rule of growth.
         metadata: The attention backend of all layers and its work list.
         kv_scales: The scales of a quantised cache; None for any other.
+        prompt_lens: Where each sequence's prompt ends, so that a token that is computed again has
+            the bits that it had; None where nothing is computed again.
     """
 
     block_tables: Int[Array, "S W"]
@@ -41,6 +43,7 @@ class Batch(NamedTuple):
     growth: Mapping[QueryGrowth, Float[Array, "T 1 1"]]
     metadata: AttentionMetadata
     kv_scales: Float[Array, "L kv K"] | None = None
+    prompt_lens: Int[Array, " S"] | None = None
 
     @property
     def num_tokens(self) -> Int[Array, ""]:
@@ -60,6 +63,7 @@ def make_batch(
     dtype: DTypeLike,
     decode_only: bool = False,
     kv_scales: Float[Array, "L kv K"] | None = None,
+    prompt_lens: Int[Array, " S"] | None = None,
 ) -> Batch:
     """Computes what all layers share. `Batch` explains the arrays.
 
@@ -73,7 +77,8 @@ def make_batch(
     sequences, call = (block_tables, context_lens, query_start_loc), (queries, kv_cache)
     metadata = make_metadata(*sequences, num_tokens, decode_only=decode_only, call=call)
     angles, growth = all_angles(attentions, positions), all_growth(attentions, positions)
-    return Batch(*sequences, slot_mapping, positions, angles, growth, metadata, kv_scales)
+    arrays = slot_mapping, positions, angles, growth, metadata, kv_scales, prompt_lens
+    return Batch(*sequences, *arrays)
 
 
 def one_sequence(

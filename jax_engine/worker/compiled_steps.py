@@ -164,6 +164,7 @@ class CompiledSteps:
             dtype=self.dtype or kv_cache.dtype,
             decode_only=shape.decode_only,
             kv_scales=kv_scales,
+            prompt_lens=plan.prompt_lens,
         )
         hidden, kv_cache = model(plan.token_ids, batch, kv_cache)
 

@@ -30,6 +30,7 @@ class StepPlan:
     Attributes:
         slot_mapping: Where each token's K and V go; -1 for padding.
         context_lens: Length of each sequence, this step's tokens included.
+        prompt_lens: Length of each sequence's prompt.
         logits_index: For each sampled token, the token whose hidden state it is drawn from.
         num_samples: How many tokens are sampled; the rows after them are padding.
         targets: Each token's successor in its prompt, or -1 if its log-probability is not
@@ -41,6 +42,7 @@ class StepPlan:
     slot_mapping: Int[Array, "T"]
     query_start_loc: Int[Array, "S1"]
     context_lens: Int[Array, "S"]
+    prompt_lens: Int[Array, "S"]
     block_tables: Int[Array, "S W"]
     logits_index: Int[Array, "R"]
     num_samples: Int[Array, ""]
@@ -58,6 +60,7 @@ def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ..
         "token_ids": (tokens,),
         "query_start_loc": (rows + 1,),
         "context_lens": (rows,),
+        "prompt_lens": (rows,),
         "block_tables": (rows, table_width),
         "token_of_sample": (rows,),
         "position_of_sample": (rows,),
@@ -110,6 +113,7 @@ def pack_step(
     query_start_loc[1 : count + 1] = borders
     query_start_loc[count + 1 :] = total
     fields["context_lens"][:count] = ends
+    fields["prompt_lens"][:count] = [len(setup.prompt_token_ids) for setup in of_rows]
     fields["block_tables"][:count] = step.block_tables
     fields["token_of_sample"][:num_samples] = token_of_sample
     fields["position_of_sample"][:num_samples] = position_of_sample
@@ -194,6 +198,7 @@ def unpack_step(
         slot_mapping=slot_mapping,
         query_start_loc=query_start_loc,
         context_lens=context_lens,
+        prompt_lens=fields["prompt_lens"],
         block_tables=block_tables,
         logits_index=fields["token_of_sample"],
         num_samples=(ends > 0).sum(dtype=jnp.int32),

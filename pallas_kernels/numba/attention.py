@@ -38,21 +38,23 @@ def make_metadata(
 def attend(call: Call, options: Options, metadata: None) -> Result:
     """Computes `paged_attention` on checked arguments."""
     del metadata
-    alibi_slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
+    alibi_slopes, sinks = (
+        jnp.zeros(0) if one is None else one for one in (call.alibi_slopes, call.sinks)
+    )
     out, top, denominator = attention(
         scale_heads(call.q.astype(jnp.float32), call, 0),
         call.kv_cache,
         call.block_tables.astype(jnp.int32),
         call.context_lens.astype(jnp.int32),
         call.query_start_loc.astype(jnp.int32),
+        _prompt_lens(call).astype(jnp.int32),
         call.layer,
         alibi_slopes.astype(jnp.float32),
+        sinks.astype(jnp.float32),
         scale=options.scale,
         window=(options.window or 0) if call.window is None else call.window,
         soft_cap=options.soft_cap or 0.0,
     )
-    if call.sinks is not None:
-        out, top, denominator = _add_sinks(out, top, denominator, call.sinks.astype(jnp.float32))
     out = scale_heads(out, call, 1).astype(call.q.dtype)
     if not options.return_lse:
         return out, None
@@ -60,15 +62,8 @@ def attend(call: Call, options: Options, metadata: None) -> Result:
     return out, jnp.where(empty, -jnp.inf, top + jnp.log(jnp.where(empty, 1.0, denominator)))
 
 
-def _add_sinks(
-    out: Float[Array, "T H D"],
-    top: Float[Array, "T H"],
-    denominator: Float[Array, "T H"],
-    sinks: Float[Array, " H"],
-) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
-    """Adds a sink to each head's softmax. A token that attends to nothing gets none."""
-    new_top = jnp.maximum(top, sinks)
-    kept = denominator * jnp.exp(top - new_top)
-    total = jnp.where(denominator == 0, 0.0, kept + jnp.exp(sinks - new_top))
-    share = kept / jnp.where(total == 0, 1.0, total)
-    return out * share[..., None], new_top, total
+def _prompt_lens(call: Call) -> Int[Array, " S"]:
+    """Where decodes begin; unless the call says it, a sequence with one query is one."""
+    if call.prompt_lens is not None:
+        return call.prompt_lens
+    return jnp.where(jnp.diff(call.query_start_loc) == 1, 0, call.context_lens)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from pallas_kernels import paged_attention
 from tests.kernels.cases import Case, Lengths, Sizes, fill, make_case
@@ -96,6 +98,44 @@ def test_i36_bit_by_bit_the_same_alone(lengths: Lengths, seed: int) -> None:
     starts = np.minimum(together.query_start_loc, start)
     alone = numba(replace(together, query_start_loc=starts, context_lens=lens), options)[0]
     np.testing.assert_array_equal(alone[:start], out[:start])
+
+
+@given(lengths=lengths(SIZES), seed=seeds(), data=st.data())
+@pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["plain", "everything"])
+def test_prompts_may_end_anywhere(
+    options: dict[str, Any], lengths: Lengths, seed: int, data: st.DataObject
+) -> None:
+    """Each query is a prefill's or a decode's; few decodes of a sequence, and many."""
+    case = make_case(lengths, seed, SIZES.geometries[1], SIZES)
+    options = fill(options, case)
+    ends = [data.draw(st.integers(0, int(n))) for n in case.context_lens]
+    out = numba(case, options | {"prompt_lens": np.array(ends, np.int32)})
+    assert_agrees(out, case, options)
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("window", [None, 5, 50])
+def test_i47_a_query_s_bits_depend_on_where_its_prompt_ends(
+    window: int | None, dtype: str, data: st.DataObject
+) -> None:
+    """Not on the queries beside it: whole, in chunks, one by one, a prompt's rest of one token."""
+    length, prompt = 150, data.draw(st.integers(1, 150))
+    case = make_case([(length, 0)], 1, (16, 2, 3, 20), SIZES)
+    case = case.quantized(dtype) if dtype == "int8" else case.as_dtype(dtype)
+    options = fill({"window": window, "sinks": True, "soft_cap": 3.0}, case)
+    options["prompt_lens"] = np.full_like(case.context_lens, prompt)
+    whole = numba(case, options)[0]
+    one_by_one = data.draw(st.sampled_from([[], range(prompt, length, 9)]))
+    cuts = {0, prompt - 1, length, *one_by_one, *data.draw(st.sets(st.integers(0, length)))}
+    for start, stop in pairwise(sorted(cuts)):
+        q = np.zeros_like(case.q)
+        q[: stop - start] = case.q[start:stop]
+        lens = np.where(case.context_lens > 0, stop, 0).astype(np.int32)
+        starts = np.minimum(case.query_start_loc, stop - start)
+        chunk = replace(case, q=q, context_lens=lens, query_start_loc=starts)
+        found = numba(chunk, options)[0][: stop - start]
+        np.testing.assert_array_equal(found, whole[start:stop], err_msg=f"{start}:{stop}")
 
 
 def test_many_threads_call_at_once() -> None:

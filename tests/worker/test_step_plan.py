@@ -129,6 +129,7 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
     for i, (row, _, table, text) in enumerate(case):
         assert plan.query_start_loc[i] == at
         assert plan.context_lens[i] == row.end
+        assert plan.prompt_lens[i] == len(case.setups[row.request].prompt_token_ids)
         assert np.array_equal(plan.block_tables[i], table)
         for p in range(row.start, row.end):
             assert plan.token_ids[at] == text[p]
