@@ -24,6 +24,7 @@ OTHERS = (
     "cpu_kernels.linear.linear",
     "cpu_kernels.linear.gated_linear",
     "cpu_kernels.sampling.draw",
+    "cpu_kernels.sampling.softmax",
     "cpu_kernels.norms.kernel",
     "cpu_kernels.kv_write",
     "cpu_kernels.block_copy",

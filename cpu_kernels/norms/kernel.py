@@ -33,14 +33,14 @@ from cpu_kernels.simd.vectors import (
 )
 from cpu_kernels.simd.widen import item_bytes, widen_some
 
-NAME = "cpu_kernels.norm"
+NAME = "cpu_kernels.row_norm"
 
 
 def norm(
     x: Float[Array, "T E"],
     residual: Float[Array, "T E"] | None,
-    weight: Float[Array, " E"],
-    bias: Float[Array, " E"] | None,
+    weight: Float[Array, "*heads E"],
+    bias: Float[Array, "*heads E"] | None,
     num_rows: Int[Array, ""],
     *,
     eps: float,
@@ -50,17 +50,18 @@ def norm(
     """(s - m) / sqrt(mean((s - m)**2) + eps) * weight + bias and s, where s = x + residual.
 
     Args:
-        x, weight, bias: computed with in float32. None as bias adds nothing.
+        x, weight, bias: computed with in float32. None as bias adds nothing. Rows take the heads'
+            weights in turn.
         residual: of `dtype`; s takes its memory. None: s is x, and the second result has no rows.
         num_rows: number of rows to compute; the others become zeros.
         centred: whether m is the mean of s; otherwise it is 0.
         dtype: of the results, float32 or bfloat16.
     """
     old = jnp.zeros((0, x.shape[1]), dtype) if residual is None else residual
-    added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32)
+    added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
     results = jax.ShapeDtypeStruct(x.shape, dtype), jax.ShapeDtypeStruct(old.shape, dtype)
     call = jax.ffi.ffi_call(NAME, results, input_output_aliases={1: 1})
-    floats = (x.astype(jnp.float32), old, weight.astype(jnp.float32), added)
+    floats = (x.astype(jnp.float32), old, weight.astype(jnp.float32).reshape(-1), added)
     normed, summed = call(*floats, num_rows, jnp.float32(eps), jnp.int32(centred))
     return normed, summed
 
@@ -114,6 +115,12 @@ def _variance(kind: int, start: int, width: int, mean: Any) -> Any:
 
 
 @inner
+def _heads(call: Any) -> int:
+    """How many rows of weights there are: one, or each head's own."""
+    return max(call.weight.shape[0] // call.normed.shape[1], 1)
+
+
+@inner
 def _row(call: Any, row: int) -> None:
     """Computes one row."""
     width, kind = call.normed.shape[1], call.normed.dtype
@@ -126,12 +133,15 @@ def _row(call: Any, row: int) -> None:
     scale = spread(np.float32(1) / np.sqrt(square + call.eps.float32[0]))
     middle, biased = spread(mean), call.bias.shape[0] > 0
     normed = call.normed.address + item_bytes(kind) * width * row
+    head = row % _heads(call)
+    weight = call.weight.address + 4 * width * head
+    bias = call.bias.address + 4 * width * head
     for at in range(0, width, LANES):
         count = width - at
         number = sub(widen_some(source, start + item_bytes(source) * at, count), middle)
-        number = mul(mul(number, scale), load_some(call.weight.address + 4 * at, count))
+        number = mul(mul(number, scale), load_some(weight + 4 * at, count))
         if biased:
-            number = add(number, load_some(call.bias.address + 4 * at, count))
+            number = add(number, load_some(bias + 4 * at, count))
         store_as(kind, normed + item_bytes(kind) * at, number, count)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from jax_engine.layer_spec import ExpertsSpec
 from jax_engine.layers.batch import Batch
 from jax_engine.layers.mlp import Mlp
-from jax_engine.layers.router import Router
+from jax_engine.layers.router import Router, in_order
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -81,7 +81,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
         gate_up: [2F, E] for each expert of each layer: the gate's rows, then those of up.
         down: [E, F] for each expert of each layer.
         shared: the network that every token uses, or None.
-        shared_gate: [*stack, 1, E], or None.
+        shared_gate: [*stack, 1, E] in float32, stored in a `WeightFormat`, or None.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Experts(nnx.Module):  # type: ignore[misc]
         )
         self.down = ExpertLinear(count, expert.width, width, bias=bias, **matrices)
         self.shared = None if shared is None else Mlp(shared, width, **matrices)
-        gate = jnp.zeros((*stack, 1, width), jnp.float32)
-        self.shared_gate = nnx.Param(gate) if spec.shared_gate else None
+        gate = Matrix((*stack, 1, width), jnp.dtype(jnp.float32))
+        self.shared_gate = empty_weight(gate, weight_format) if spec.shared_gate else None
 
     def __call__(
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
@@ -119,7 +119,8 @@ class Experts(nnx.Module):  # type: ignore[misc]
                 rows, self.gate_up.added(), activation, pairs.starts, layer
             )
             each = self.down.weight.grouped_matmul(hidden, self.down.added(), pairs.starts, layer)
-            out = (each[pairs.place] * weights.astype(each.dtype)[..., None]).sum(axis=1)
+            weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
+            out = in_order(weighted, axis=1)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(x, batch, layer)
@@ -132,5 +133,6 @@ class Experts(nnx.Module):  # type: ignore[misc]
         out = self.shared(x, batch, layer)
         if self.shared_gate is None:
             return out
-        gate = jax.nn.sigmoid(x.astype(jnp.float32) @ self.shared_gate[...].T)
-        return out * gate.astype(out.dtype)
+        wide, exact = x.astype(jnp.float32), jnp.dtype(jnp.float32)
+        gate = self.shared_gate.matmul(wide, layer, batch.num_tokens, out_dtype=exact)
+        return out * jax.nn.sigmoid(gate).astype(out.dtype)

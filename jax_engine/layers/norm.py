@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from jax_engine.layer_spec import HeadNormSpec, NormSpec
 from jax_engine.layers.batch import Batch
-from jax_engine.operations import operations_for, xla
+from jax_engine.operations import device_operations
 
 
 class Norm(nnx.Module):  # type: ignore[misc]
@@ -28,7 +28,7 @@ class Norm(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T E"], residual: Float[Array, "T E"], batch: Batch
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
         """The norm of s = x + residual, and s, both in residual's dtype."""
-        operations, eps = operations_for(residual.dtype), self.spec.eps
+        operations, eps = device_operations(), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         both: tuple[Array, Array]
         if self.spec.kind == "rms":
@@ -42,7 +42,7 @@ class Norm(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T E"], batch: Batch, dtype: jnp.dtype
     ) -> Float[Array, "T E"]:
         """The norm of x alone, in `dtype`."""
-        operations, eps = operations_for(dtype), self.spec.eps
+        operations, eps = device_operations(), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         normed: Array
         if self.spec.kind == "rms":
@@ -72,12 +72,16 @@ class HeadNorm(nnx.Module):  # type: ignore[misc]
         self.bias = nnx.Param(jnp.zeros(shape, jnp.float32)) if spec.bias else None
 
     @jax.named_scope("head_norm")
-    def __call__(self, x: Float[Array, "T heads D"]) -> Float[Array, "T heads D"]:
-        """Computed in float32, returned in x's dtype; XLA fuses it with the rotation."""
-        axes = (-2, -1) if self.spec.whole else (-1,)
-        normed: Array = xla.normalised(x, kind=self.spec.kind, eps=self.spec.eps, axes=axes)
-        normed = normed * self.weight[...]
-        if self.bias is not None:
-            normed = normed + self.bias[...]
-        narrow: Array = normed.astype(x.dtype)
-        return narrow
+    def __call__(self, x: Float[Array, "T heads D"], batch: Batch) -> Float[Array, "T heads D"]:
+        """Computed in float32, returned in x's dtype."""
+        spec, bias = self.spec, None if self.bias is None else self.bias[...]
+        normed: Array = device_operations().head_norm(
+            x,
+            self.weight[...],
+            bias,
+            batch.num_tokens,
+            kind=spec.kind,
+            whole=spec.whole,
+            eps=spec.eps,
+        )
+        return normed

@@ -21,9 +21,14 @@ Tables = tuple[tuple[RopeConfig | None, ...], int]
 def all_angles(
     attentions: Sequence[AttentionSpec], positions: Int[Array, " T"]
 ) -> OrderedDict[Tables, Angles]:
-    """Cos and sin of all rotary embeddings. A single table has no axis of tables."""
+    """Cos and sin of all rotary embeddings. A single table has no axis of tables.
+
+    A barrier keeps XLA from computing them anew within a rotation, where the number of tokens would
+    decide how their products are rounded.
+    """
     tables = (_tables(spec) for spec in attentions if spec.ropes)
-    return OrderedDict((one, _angles(positions, one)) for one in dict.fromkeys(tables))
+    angles = OrderedDict((one, _angles(positions, one)) for one in dict.fromkeys(tables))
+    return jax.lax.optimization_barrier(angles)
 
 
 def all_growth(

@@ -1,5 +1,7 @@
 """Routing: which experts each token uses, and how much each of them counts."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -7,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import RouterSpec
 from jax_engine.layers.batch import Batch
+from jax_engine.operations import device_operations
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -40,7 +43,7 @@ class Router(nnx.Module):  # type: ignore[misc]
             logits = logits + self.bias[...]
         scores = logits
         if spec.scores == "softmax":
-            scores = jax.nn.softmax(logits)
+            scores = device_operations().softmax(logits)
         elif spec.scores == "sigmoid":
             scores = jax.nn.sigmoid(logits)
         choice = scores if self.selection_bias is None else scores + self.selection_bias[...]
@@ -49,17 +52,27 @@ class Router(nnx.Module):  # type: ignore[misc]
         experts = jax.lax.top_k(choice, spec.top_k)[1]
         weights = jnp.take_along_axis(scores, experts, axis=-1)
         if spec.scores == "chosen_softmax":
-            weights = jax.nn.softmax(weights)
+            weights = device_operations().softmax(weights)
         if spec.renormalise:
-            weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
+            weights = weights / (in_order(weights, axis=-1)[..., None] + 1e-20)
         return experts, weights * spec.scaling
+
+
+def in_order(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """The sum along a short axis, from its first number on.
+
+    The order of a reduction depends on the shape.
+    """
+    first, *rest = jnp.unstack(x, axis=axis)
+    return functools.reduce(jnp.add, rest, first)
 
 
 def _of_best_groups(choice: Float[Array, "T X"], spec: RouterSpec) -> Float[Array, "T X"]:
     """Minus infinity for experts outside of each token's best groups (DeepSeek V2, V3)."""
     (tokens, experts), groups = choice.shape, spec.groups
     grouped = choice.reshape(tokens, groups, experts // groups)
-    best = jax.lax.top_k(grouped, min(spec.judged, experts // groups))[0].sum(-1)
+    best = jax.lax.top_k(grouped, min(spec.judged, experts // groups))[0]
+    best = in_order(best, axis=-1)
     chosen = jax.lax.top_k(best, spec.top_groups)[1]
     eligible = jnp.zeros((tokens, groups), bool).at[jnp.arange(tokens)[:, None], chosen].set(True)
     return jnp.where(eligible[:, :, None], grouped, -jnp.inf).reshape(tokens, experts)

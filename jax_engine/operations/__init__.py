@@ -1,6 +1,6 @@
 """One table of operations: what computes each of them on this device.
 
-    table.py    the table: norm, draw and zeros, chosen by device and dtype
+    table.py    the table: norms, softmax, draw and zeros, chosen by device
     xla.py      operations that XLA compiles for every device
     numba.py    kernels for a CPU, from `cpu_kernels`
     formats.py  the formats in which weights are held, with which they are multiplied
@@ -15,16 +15,16 @@ carries the choice.
 
 from jax_engine.operations.device import Device, exact_products, memory_bytes, this_device
 from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
-from jax_engine.operations.table import Operations, operations_for
+from jax_engine.operations.table import Operations, device_operations
 
 __all__ = [
     "Device",
     "Operations",
     "coded_format",
+    "device_operations",
     "exact_products",
     "formats_for",
     "memory_bytes",
-    "operations_for",
     "this_device",
     "w8a8_format",
 ]

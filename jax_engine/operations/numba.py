@@ -3,12 +3,17 @@
 The arguments and results are those of `xla.py`.
 """
 
+from collections.abc import Callable
+from typing import Any, Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from cpu_kernels.norms import layer_norm as layer
 from cpu_kernels.norms import rms_norm as rms
+from cpu_kernels.norms.kernel import norm
 from cpu_kernels.sampling.draw import draw as draw_kernel
+from cpu_kernels.sampling.softmax import softmax_sums
 from cpu_kernels.zeros import zeros as zeros
 from jax_engine.sampling.draw import uniforms
 from jax_engine.sampling.inputs import SamplingInputs
@@ -23,6 +28,8 @@ def add_rms_norm(
     eps: float,
 ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """See `xla.add_rms_norm`. Rows that are not wanted cost nothing, and become zeros."""
+    if residual.dtype == jnp.float16:
+        return _added(rms_norm, x, residual, weight, num_rows, eps=eps)
     return rms.add_rms_norm(x.astype(jnp.float32), residual, weight, num_rows, eps=eps)
 
 
@@ -35,7 +42,9 @@ def rms_norm(
     dtype: jnp.dtype,
 ) -> Float[Array, "T E"]:
     """See `xla.rms_norm`."""
-    return rms.rms_norm(x.astype(jnp.float32), weight, num_rows, eps=eps, dtype=dtype)
+    wide = x.astype(jnp.float32)
+    normed = rms.rms_norm(wide, weight, num_rows, eps=eps, dtype=_written(dtype))
+    return normed.astype(dtype)
 
 
 def add_layer_norm(
@@ -48,6 +57,8 @@ def add_layer_norm(
     eps: float,
 ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """See `xla.add_layer_norm`."""
+    if residual.dtype == jnp.float16:
+        return _added(layer_norm, x, residual, weight, bias, num_rows, eps=eps)
     return layer.add_layer_norm(x.astype(jnp.float32), residual, weight, bias, num_rows, eps=eps)
 
 
@@ -61,7 +72,58 @@ def layer_norm(
     dtype: jnp.dtype,
 ) -> Float[Array, "T E"]:
     """See `xla.layer_norm`."""
-    return layer.layer_norm(x.astype(jnp.float32), weight, bias, num_rows, eps=eps, dtype=dtype)
+    wide = x.astype(jnp.float32)
+    normed = layer.layer_norm(wide, weight, bias, num_rows, eps=eps, dtype=_written(dtype))
+    return normed.astype(dtype)
+
+
+def head_norm(
+    x: Float[Array, "T heads D"],
+    weight: Float[Array, "heads D"],
+    bias: Float[Array, "heads D"] | None,
+    num_tokens: Int[Array, ""],
+    *,
+    kind: Literal["rms", "layer"],
+    whole: bool,
+    eps: float,
+) -> Float[Array, "T heads D"]:
+    """See `xla.head_norm`."""
+    if whole:
+        weight, bias = weight.reshape(-1), None if bias is None else bias.reshape(-1)
+    rows = x.astype(jnp.float32).reshape(-1, weight.shape[-1])
+    num_rows = num_tokens * (len(rows) // len(x))
+    centred, dtype = kind == "layer", _written(x.dtype)
+    normed, _ = norm(rows, None, weight, bias, num_rows, eps=eps, centred=centred, dtype=dtype)
+    return normed.astype(x.dtype).reshape(x.shape)
+
+
+def _written(dtype: jnp.dtype) -> jnp.dtype:
+    """The dtype in which a norm writes its result: float16 is rounded from float32 afterwards."""
+    return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
+
+
+def _added(
+    norm_of: Callable[..., Array],
+    x: Float[Array, "T E"],
+    residual: Float[Array, "T E"],
+    *arguments: Any,
+    eps: float,
+) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """The norm of x + residual, and this sum, in residual's dtype."""
+    total = (x + residual).astype(residual.dtype)
+    return norm_of(total, *arguments, eps=eps, dtype=total.dtype), total
+
+
+def softmax(x: Float[Array, "R V"]) -> Float[Array, "R V"]:
+    """See `xla.softmax`."""
+    top, sums = softmax_sums(x)
+    return jnp.exp(x - top[:, None]) / sums[:, None]
+
+
+def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
+    """See `xla.logsumexp`."""
+    top, sums = softmax_sums(x)
+    return jnp.where(top == jnp.inf, top, top + jnp.log(sums))
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:

@@ -71,6 +71,35 @@ def layer_norm(
     return (normed if bias is None else normed + bias).astype(dtype)
 
 
+def head_norm(
+    x: Float[Array, "T heads D"],
+    weight: Float[Array, "heads D"],
+    bias: Float[Array, "heads D"] | None,
+    num_tokens: Int[Array, ""],
+    *,
+    kind: Literal["rms", "layer"],
+    whole: bool,
+    eps: float,
+) -> Float[Array, "T heads D"]:
+    """The norm of each head, or one over all heads of a token, in x's dtype."""
+    del num_tokens
+    axes = (-2, -1) if whole else (-1,)
+    normed = normalised(x, kind=kind, eps=eps, axes=axes) * weight
+    return (normed if bias is None else normed + bias).astype(x.dtype)
+
+
+def softmax(x: Float[Array, "R V"]) -> Float[Array, "R V"]:
+    """The softmax of each row."""
+    weights: Array = jax.nn.softmax(x)
+    return weights
+
+
+def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
+    """The logarithm of each row's sum of exp(x)."""
+    logs: Array = jax.nn.logsumexp(x, axis=1)
+    return logs
+
+
 def normalised(
     x: Float[Array, "*shape"],
     *,

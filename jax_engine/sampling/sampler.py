@@ -50,6 +50,7 @@ def sample(
     allowed: UInt32[Array, "R words"] | None = None,
     *,
     draw: Callable[[Array, SamplingInputs], Array],
+    logsumexp: Callable[[Array], Array],
 ) -> SamplerOutput:
     """One token for each row of float32 logits.
 
@@ -57,7 +58,7 @@ def sample(
         logits: The model's raw logits, from which log-probabilities are computed.
         processed: The logits after `logits_processors`; None without processors.
         allowed: A bit for each token that may be drawn (`token_bits`); None: all may.
-        draw: The implementation of `sampling.draw.draw` that this device runs (`operations`).
+        draw, logsumexp: The implementations that this device runs (`operations`).
     """
     edited = logits if processed is None else processed
     if inputs.history_row.shape[0]:
@@ -76,7 +77,9 @@ def sample(
     return branch(
         None if inputs.asks is None else inputs.asks.logprobs,
         lambda: jnp.any(inputs.want_logprobs > 0),
-        lambda: with_logprobs(_wanted_logits(logits, edited, inputs), token_ids, MAX_CANDIDATES),
+        lambda: with_logprobs(
+            _wanted_logits(logits, edited, inputs), token_ids, MAX_CANDIDATES, logsumexp
+        ),
         lambda: without_logprobs(token_ids, logits.shape[1], MAX_CANDIDATES),
     )
 
@@ -90,10 +93,13 @@ def _wanted_logits(
 
 
 def with_logprobs(
-    logits: Float[Array, "R V"], token_ids: Int[Array, "R"], num_top: int
+    logits: Float[Array, "R V"],
+    token_ids: Int[Array, "R"],
+    num_top: int,
+    logsumexp: Callable[[Array], Array],
 ) -> SamplerOutput:
     """Adds each token's log-probability and rank, and the `num_top` most probable tokens."""
-    normaliser = jax.nn.logsumexp(logits, axis=1)
+    normaliser = logsumexp(logits)
     chosen = jnp.take_along_axis(logits, token_ids[:, None], axis=1)
     top, top_ids = lax.top_k(logits, min(num_top, logits.shape[1]))
     return SamplerOutput(

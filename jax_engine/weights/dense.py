@@ -110,7 +110,23 @@ class IndexedDense(Dense):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        return _product(x, self._one_layer(weight, layer), out_dtype)
+        """A single row, of x or of the matrix, gets a second one.
+
+        XLA treats it as a vector, and adds its products in another order than those of several.
+        """
+        values = self._one_layer(weight, layer)
+        tokens, rows = x.shape[0], values.shape[0]
+        return _product(_two_rows(x), _two_rows(values), out_dtype)[:tokens, :rows]
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        out: Array = super().batched_matmul(_two_rows(x, axis=1), weight, layer, num_rows)
+        return out[:, : x.shape[1]]
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
         """The layer's part of the stack, if there is a stack."""
@@ -123,6 +139,13 @@ class IndexedDense(Dense):
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """float32, in which a CPU computes products anyway; see `InPanels.result_dtype`."""
         return jnp.dtype(jnp.float32)
+
+
+def _two_rows(x: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
+    """The array, with a row of zeros behind its only one."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, int(x.shape[axis] == 1))
+    return jnp.pad(x, widths)
 
 
 def _product(

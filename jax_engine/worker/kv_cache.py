@@ -11,7 +11,7 @@ from jaxtyping import Array, Shaped
 
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
-from jax_engine.operations import operations_for, this_device
+from jax_engine.operations import device_operations, this_device
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
@@ -106,7 +106,7 @@ def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)
     with allocating("the KV cache", num_bytes):
-        array: Array = operations_for(jnp.dtype(dtype)).zeros(shape, dtype)
+        array: Array = device_operations().zeros(shape, dtype)
         return array.block_until_ready()
 
 

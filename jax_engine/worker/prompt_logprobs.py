@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.models.decoder import Decoder
+from jax_engine.operations import device_operations
 from jax_engine.sampling.sampler import SamplerOutput, with_logprobs, without_logprobs
 
 NUM_TOP = 20  # vLLM's default `max_logprobs`; a request for more gets the whole vocabulary
@@ -28,12 +29,14 @@ def prompt_logprobs(
     hidden = jnp.pad(hidden, ((0, padding), (0, 0))).reshape(-1, rows, hidden.shape[1])
     targets = jnp.pad(targets, (0, padding), constant_values=-1).reshape(-1, rows)
 
+    logsumexp = device_operations().logsumexp
+
     def one_chunk(chunk: tuple[Array, Array]) -> list[Array]:
         states, wanted = chunk
         token_ids = jnp.maximum(wanted, 0)
         output = lax.cond(
             jnp.any(wanted >= 0),
-            lambda: with_logprobs(model.compute_logits(states), token_ids, num_top),
+            lambda: with_logprobs(model.compute_logits(states), token_ids, num_top, logsumexp),
             lambda: without_logprobs(token_ids, model.spec.vocab_size, num_top),
         )
         return jax.tree.leaves(output)

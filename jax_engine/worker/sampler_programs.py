@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from jax_engine.host_memory import give_back
-from jax_engine.operations import operations_for, this_device
+from jax_engine.operations import device_operations, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling, SamplingInputs
@@ -90,7 +90,9 @@ class SamplerPrograms:
         allowed: UInt32[Array, "R words"] | None = None,
     ) -> SamplerOutput:
         """Samples, and pads the tokens to M so that the next step accepts them from any shape."""
-        draw = operations_for(logits.dtype).draw
-        sampled = sample(logits, inputs, processed, allowed, draw=draw)
+        ours = device_operations()
+        sampled = sample(
+            logits, inputs, processed, allowed, draw=ours.draw, logsumexp=ours.logsumexp
+        )
         tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))
         return dataclasses.replace(sampled, token_ids=tokens)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpu_kernels.norms.kernel import norm
 from cpu_kernels.norms.layer_norm import add_layer_norm, layer_norm
 from cpu_kernels.norms.rms_norm import add_rms_norm, rms_norm
 
@@ -143,3 +144,20 @@ def test_rms_norm_of_infinity(dtype: Any) -> None:
     x = jnp.ones((1, 20)).at[0, 4].set(jnp.inf)
     found = np.asarray(rms_norm(x, jnp.ones(20), jnp.int32(1), eps=EPS, dtype=dtype), np.float32)
     assert np.isnan(found[0, 4]) and not np.delete(found, 4).any()
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize(("heads", "dim"), [(1, 16), (3, 5), (2, 64)])
+def test_rows_take_the_weights_of_heads_in_turn(heads: int, dim: int, centred: bool) -> None:
+    """Of five tokens; the last one is padding."""
+    x, weight = numbers(0, 5 * heads, dim), numbers(1, heads, dim)
+    bias = numbers(2, heads, dim) if centred else None
+    rows = jnp.int32(4 * heads)
+    found, _ = norm(x, None, weight, bias, rows, eps=EPS, centred=centred, dtype=jnp.float32)
+    for head in range(heads):
+        mine = np.asarray(x, np.float64)[head::heads][:4]
+        expected, sizes = expected_norm(
+            mine, weight[head], None if bias is None else bias[head], centred
+        )
+        close(found[head::heads][:4], expected, sizes, jnp.float32)
+    assert not np.asarray(found)[4 * heads :].any()

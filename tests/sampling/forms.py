@@ -12,5 +12,5 @@ each_form = pytest.mark.parametrize("form", ["kernel", "parts"])
 
 def sample_by(form: str, *arguments: Any, **named: Any) -> SamplerOutput:
     """`sample` in one form, and in no other."""
-    draw = numba.draw if form == "kernel" else xla.draw
-    return sample(*arguments, **named, draw=draw)
+    ours = numba if form == "kernel" else xla
+    return sample(*arguments, **named, draw=ours.draw, logsumexp=ours.logsumexp)

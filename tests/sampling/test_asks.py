@@ -41,7 +41,9 @@ def sampled(logits: Any, rows: np.ndarray, asks: Asks | None) -> SamplerOutput:
     position = jnp.arange(len(rows), dtype=jnp.int32)
     packed = map(jnp.asarray, (rows, position, NO_BIAS, HISTORY))
     inputs = unpack_sampling(*packed)
-    return sample(logits, dataclasses.replace(inputs, asks=asks), draw=xla.draw)
+    return sample(
+        logits, dataclasses.replace(inputs, asks=asks), draw=xla.draw, logsumexp=xla.logsumexp
+    )
 
 
 _sampled = jax.jit(sampled, static_argnames="asks")
