@@ -6,17 +6,48 @@ ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
 LINEAR = ("tests/kernels/test_linear.py",)
 GATED = ("tests/kernels/test_gated_linear.py",)
 GROUPED = ("tests/kernels/test_grouped_linear.py",)
+BITS = ("tests/kernels/test_numba.py", "-k i47 or anywhere")
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "cpu_kernels"
 
 MUTANTS: list[Mutant] = [
     *plant(
+        f"{FOLDER}/attention/plan.py",
+        BITS,
+        (
+            "work.prompt_lens[seq] - first_position(work, seq)",
+            "work.prompt_lens[seq] - 0 * seq",
+            "tokens that are computed again are a prompt's",
+        ),
+        ("+ query * parts", "+ 0 * query", "a sequence's decodes share their partial results"),
+    ),
+    *plant(
+        f"{FOLDER}/attention/prefill.py",
+        BITS,
+        (
+            "return start // LANES * LANES",
+            "return start + 0 * LANES",
+            "the lane of a weight depends on where a window begins",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/sampling/softmax.py",
+        ("tests/kernels/test_softmax.py",),
+        (
+            "spread(0.0), spread(width - 1)",
+            "spread(0.0), spread(width)",
+            "zeros behind a row count",
+        ),
+        ("top if np.isfinite(top) else np.float32(0)", "top", "a row of nothing has no sum"),
+    ),
+    *plant(
         f"{FOLDER}/attention/decode.py",
         ATTENTION,
-        ("min(start + PART, last + 1)", "min(start + PART, last)", "a token misses itself"),
-        ("start = max(start, low)", "start = start + 0 * low", "a window begins at a part's start"),
-        ("== item.total - 1:", "== 0:", "the first to finish merges"),
+        ("PART + PART, position + 1)", "PART + PART, position)", "a token misses itself"),
+        ("max(part * PART, low)", "part * PART + 0 * low", "a window begins at a part's start"),
+        ("== last - first:", "== 0:", "the first to finish merges"),
+        ("* (first - skipped)", "* 0", "a window's later queries merge the first one's parts"),
     ),
     *plant(
         f"{FOLDER}/simd/products.py",
@@ -31,11 +62,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention/prefill.py",
         ATTENTION,
-        ("position + 1 - start, slope_of", "position - start, slope_of", "a token misses itself"),
+        ("position + 1 - origin, slope_of", "position - origin, slope_of", "a token misses itself"),
         ("keep = shrink(old, top)", "keep = shrink(top, top)", "old chunks are not rescaled"),
         (
-            "(row + used - 1) // group + 1) - start",
-            "row // group + 1) - start",
+            "(row + used - 1) // group + 1) - origin",
+            "row // group + 1) - origin",
             "rows see too little",
         ),
     ),
@@ -178,7 +209,8 @@ MUTANTS: list[Mutant] = [
         ("tests/kernels/test_norms.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
         ("np.sqrt(square + call.eps.float32[0])", "np.sqrt(square)", "eps is forgotten"),
-        ("add(number, load_some(call.bias", "sub(number, load_some(call.bias", "bias subtracted"),
+        ("add(number, load_some(bias", "sub(number, load_some(bias", "bias subtracted"),
+        ("head = row % _heads(call)", "head = row * 0", "all heads have the first one's scale"),
         (
             "count_from(at), last, apart, zero",
             "zero, zero, apart, zero",

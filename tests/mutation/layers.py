@@ -115,8 +115,8 @@ REST: list[Mutant] = [
         f"{FOLDER}/norm.py",
         PLAIN,
         (
-            "eps = operations_for(residual.dtype), self.spec.eps",
-            "eps = operations_for(residual.dtype), 0.1",
+            "add_rms_norm(x, residual, weight, batch.num_tokens, eps=eps)",
+            "add_rms_norm(x, residual, weight, batch.num_tokens, eps=0.1)",
             "another epsilon",
         ),
         (

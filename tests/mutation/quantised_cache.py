@@ -25,8 +25,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/worker/compiled_steps.py",
         ("tests/properties/test_quantised_cache.py", "-k codes"),
         (
-            "            kv_scales=kv_scales,\n        )\n        hidden",
-            "            kv_scales=kv_scales[::-1],\n        )\n        hidden",
+            "            kv_scales=kv_scales,\n            prompt_lens",
+            "            kv_scales=kv_scales[::-1],\n            prompt_lens",
             "each layer has another layer's scales",
         ),
     ),

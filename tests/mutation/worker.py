@@ -26,6 +26,11 @@ PLANS: list[Mutant] = plant(
         "padding rows begin at 0",
     ),
     (
+        "[len(setup.prompt_token_ids) for setup in of_rows]",
+        "[len(row.tokens) for row in rows]",
+        "a prompt ends where its chunk does",
+    ),
+    (
         "[:count] = ends",
         "[:count] = num_tokens",
         "a chunk's context is the chunk alone",
