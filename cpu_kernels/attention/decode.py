@@ -17,7 +17,6 @@ from cpu_kernels.attention.plan import (
     first_position,
     first_visible,
     partial_floats,
-    prompt_queries,
 )
 from cpu_kernels.attention.rows import padded, read_queries, write_row, zero
 from cpu_kernels.attention.softmax import MASKED, highest, shrink, weigh
@@ -53,24 +52,20 @@ def decode_floats(work: Work) -> int:
 @inner
 def attend_decode(work: Work, item: Item, scratch: int) -> None:
     """Computes one part of a decode, and merges all if it was the last to finish; or all parts."""
-    seq, begin = item.seq, first_position(work, item.seq)
-    position = begin + item.token - work.query_start_loc[seq]
+    seq, size = item.seq, 4 * partial_floats(work)
+    position = first_position(work, seq) + item.token - work.query_start_loc[seq]
     first, last = first_part(work, position), position // PART
-    if item.number < 0:
-        partials = scratch + 4 * (decode_floats(work) - work.longest * partial_floats(work))
-        for part in range(first, last + 1):
-            _attend_part(work, item, position, part, partials, scratch)
-            partials += 4 * partial_floats(work)
-        partials -= 4 * (last + 1 - first) * partial_floats(work)
-        _merge(work, partials, last + 1 - first, item.token, scratch)
-    elif first <= item.number <= last:
-        # The partial results begin with the first part that the sequence's first decode sees.
-        skipped = first_part(work, begin + prompt_queries(work, seq))
-        place = item.partials + 4 * (item.number - skipped) * partial_floats(work)
-        _attend_part(work, item, position, item.number, place, scratch)
-        if fetch_add(item.finished, 1) == last - first:
-            partials = item.partials + 4 * (first - skipped) * partial_floats(work)
-            _merge(work, partials, last + 1 - first, item.token, scratch)
+    low = high = item.number
+    partials, whole = item.partials, item.number < 0
+    if whole:
+        low, high = first, last
+        partials = scratch + 4 * decode_floats(work) - (work.longest + first) * size
+    if low < first or high > last:
+        return  # another decode of the sequence sees it
+    for part in range(low, high + 1):
+        _attend_part(work, item, position, part, partials + part * size, scratch)
+    if whole or fetch_add(item.finished, 1) == last - first:
+        _merge(work, partials + first * size, last + 1 - first, item.token, scratch)
 
 
 @inner

@@ -34,8 +34,8 @@ class Item(NamedTuple):
         number: number of the tile, from the last one on; or of the part, counted from position 0;
             -1 for a whole context.
         token: first query token of the sequence's prompt queries; or the decode's query token.
-        partials: address of the decode's partial results, [parts, `partial_floats`]; its first one
-            is that of the first part that the sequence's first decode sees.
+        partials: address of the decode's partial results, [parts, `partial_floats`]: where the one
+            of part 0 would be, whether or not it is visible.
         finished: address of the number of the decode's parts that are finished.
     """
 
@@ -165,9 +165,9 @@ def find_item(work: Work, which: int) -> Item:
     query, number = within % decodes, within // decodes
     token = work.query_start_loc[seq] + prompts + query
     end = plan + 8 * (3 * seqs + 1 + work.tokens)
-    first = table[2 * seqs + 1 + seq] + query * parts
-    partials = end + 4 * first * partial_floats(work)
     begin = first_part(work, first_position(work, seq) + prompts)
+    first = table[2 * seqs + 1 + seq] + query * parts - begin
+    partials = end + 4 * first * partial_floats(work)
     number = begin + number if decodes <= FEW else -1
     return Item(seq, True, 0, number, token, partials, plan + 8 * (3 * seqs + 1 + token))
 

@@ -20,7 +20,7 @@ MUTANTS: list[Mutant] = [
             "work.prompt_lens[seq] - 0 * seq",
             "tokens that are computed again are a prompt's",
         ),
-        ("+ query * parts", "+ 0 * query", "a sequence's decodes share their partial results"),
+        ("+ query * parts - begin", "- begin", "a sequence's decodes share their partial results"),
     ),
     *plant(
         f"{FOLDER}/attention/prefill.py",
@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
         ("PART + PART, position + 1)", "PART + PART, position)", "a token misses itself"),
         ("max(part * PART, low)", "part * PART + 0 * low", "a window begins at a part's start"),
         ("== last - first:", "== 0:", "the first to finish merges"),
-        ("* (first - skipped)", "* 0", "a window's later queries merge the first one's parts"),
+        ("partials + first * size, last", "partials + low * size, last", "some parts are merged"),
     ),
     *plant(
         f"{FOLDER}/simd/products.py",
