@@ -77,8 +77,9 @@ def make_batch(
     sequences, call = (block_tables, context_lens, query_start_loc), (queries, kv_cache)
     metadata = make_metadata(*sequences, num_tokens, decode_only=decode_only, call=call)
     angles, growth = all_angles(attentions, positions), all_growth(attentions, positions)
-    arrays = slot_mapping, positions, angles, growth, metadata, kv_scales, prompt_lens
-    return Batch(*sequences, *arrays)
+    return Batch(
+        *sequences, slot_mapping, positions, angles, growth, metadata, kv_scales, prompt_lens
+    )
 
 
 def one_sequence(

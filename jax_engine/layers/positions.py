@@ -28,7 +28,8 @@ def all_angles(
     """
     tables = (_tables(spec) for spec in attentions if spec.ropes)
     angles = OrderedDict((one, _angles(positions, one)) for one in dict.fromkeys(tables))
-    return jax.lax.optimization_barrier(angles)
+    kept: OrderedDict[Tables, Angles] = jax.lax.optimization_barrier(angles)
+    return kept
 
 
 def all_growth(
