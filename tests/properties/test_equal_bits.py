@@ -28,11 +28,13 @@ ALONE: dict[str, Any] = {
     "num_cpu_blocks": 0,
 }  # fmt: skip
 # The blocks in which a request runs alone, for those that the workload runs in.
-PLAIN = {PENALISED: Pool(16, 6), SCORED: Pool(16, 6)}
+LARGE = Pool(16, 6)
+CODES, EIGHT_BITS = Pool(3, 17, cache_dtype="int8"), Pool(3, 17, weights="w8a8")
+PLAIN = {PENALISED: LARGE, SCORED: LARGE, CODES: CODES, EIGHT_BITS: EIGHT_BITS}
 
 
 @given(
-    pool=st.sampled_from(sorted(PLAIN, key=lambda one: one.block_size)),
+    pool=st.sampled_from(list(PLAIN)),
     settings=scheduler_settings(),
     workload=workloads(),
 )
