@@ -104,10 +104,10 @@ class Steps:
     [(name, "float32") for name in NAMES]
     + [(name, "bfloat16") for name in ("qwen2_moe", "gpt_oss", "minicpm3")],
 )
-def test_i36_a_sequence_s_logits_depend_on_nothing_else(
+def test_i52_a_sequence_s_logits_depend_on_nothing_else(
     name: str, dtype: str, tmp_path: Path
 ) -> None:
-    """I30, I33, I35 and I36 to the bit."""
+    """I52, without an engine."""
     write(CASES[name], tmp_path)
     steps = Steps(tmp_path, dtype)
     expected = steps.logits([(0, PROMPT), *DECODES], 0)

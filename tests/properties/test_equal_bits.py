@@ -38,10 +38,10 @@ PLAIN = {PENALISED: LARGE, SCORED: LARGE, CODES: CODES, EIGHT_BITS: EIGHT_BITS}
     settings=scheduler_settings(),
     workload=workloads(),
 )
-def test_i36_the_same_bits_alone_and_in_company(
+def test_i52_the_same_bits_alone_and_in_company(
     pool: Pool, settings: dict[str, Any], workload: list[Request]
 ) -> None:
-    """I30 to I36, to the bit: also of what is computed again after a preemption."""
+    """I52: also of what is computed again after a preemption."""
     plain = [suited(one, pool, settings) for one in workload]
     requests = [
         replace(one, request_id=str(i), after=None, given=one.given | {"seed": i})

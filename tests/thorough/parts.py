@@ -69,6 +69,11 @@ PARTS = (
         ),
         examples=100,
     ),
+    Part(
+        "equal bits",
+        (*_files("properties", "equal_bits"), *_files("models", "equal_bits")),
+        examples=150,
+    ),
     Part("reference", ("tests/reference",), examples=150),
     Part(
         "sampling and text",
