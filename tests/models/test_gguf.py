@@ -83,6 +83,8 @@ def random_blocks(kind: GGMLQuantizationType, shape: tuple[int, int]) -> np.ndar
         for at in scales:
             half = rng.uniform(-0.1, 0.1, blocks.shape[:2]).astype(np.float16)
             blocks[..., at : at + 2] = half[..., None].view(np.uint8)
+        if kind.name == "IQ1_M":
+            blocks[..., -1] &= 0xBF  # the top of the scale's exponent: else it may be no number
         return blocks.reshape(shape[0], -1)
 
 

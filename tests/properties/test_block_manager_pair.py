@@ -134,7 +134,7 @@ class BlockManagerPair(RuleBasedStateMachine):
             assert snapshot(self.engine) == before, "I28"
             return False
         if not cached:
-            taken = len(before["free"][0]) - self.engine.num_free_gpu_blocks
+            taken = len(before.pools["gpu"].free) - self.engine.num_free_gpu_blocks
             assert taken == need, "I8: blocks_needed is exact for one sequence"
         self.check_write(seq, num_tokens, copies)
         seq.computed = num_tokens

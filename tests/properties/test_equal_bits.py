@@ -28,7 +28,7 @@ ALONE: dict[str, Any] = {
     "num_cpu_blocks": 0,
 }  # fmt: skip
 # The blocks in which a request runs alone, for those that the workload runs in.
-LARGE = Pool(16, 6)
+LARGE = Pool(16, 24)  # enough for whatever the others accept
 CODES, EIGHT_BITS = Pool(3, 17, cache_dtype="int8"), Pool(3, 17, weights="w8a8")
 PLAIN = {PENALISED: LARGE, SCORED: LARGE, CODES: CODES, EIGHT_BITS: EIGHT_BITS}
 
