@@ -92,8 +92,15 @@ def _check_tensors(call: Call) -> None:
 
 def _check_batch(call: Call) -> None:
     check_step(call.block_tables, call.context_lens, call.query_start_loc, call.q.shape[0])
-    for name in ("block_tables", "context_lens", "query_start_loc"):
-        dtype = getattr(call, name).dtype
+    if call.prompt_lens is not None and call.prompt_lens.shape != call.context_lens.shape:
+        raise ValueError(
+            f"expected [S] for [S]: {call.prompt_lens.shape=} {call.context_lens.shape=}"
+        )
+    for name in ("block_tables", "context_lens", "query_start_loc", "prompt_lens"):
+        array = getattr(call, name)
+        if array is None:
+            continue
+        dtype = array.dtype
         if not jnp.issubdtype(dtype, jnp.integer):
             raise ValueError(f"{name} must hold integers, not {dtype}")
 

@@ -143,9 +143,9 @@ class IndexedDense(Dense):
 
 def _two_rows(x: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
     """The array, with a row of zeros behind its only one."""
-    widths = [(0, 0)] * x.ndim
-    widths[axis] = (0, int(x.shape[axis] == 1))
-    return jnp.pad(x, widths)
+    if x.shape[axis] != 1:
+        return x
+    return jnp.concatenate([x, jnp.zeros_like(x)], axis)
 
 
 def _product(

@@ -36,6 +36,8 @@ def arguments() -> dict[str, Any]:
         ({"block_tables": jnp.zeros((2, 6))}, "block_tables must hold integers, not float32"),
         ({"context_lens": jnp.zeros(0, jnp.int32)}, r"context_lens\.shape=\(0,\)"),
         ({"context_lens": jnp.zeros(2)}, "context_lens must hold integers, not float32"),
+        ({"prompt_lens": jnp.zeros(3, jnp.int32)}, r"prompt_lens\.shape=\(3,\)"),
+        ({"prompt_lens": jnp.zeros(2)}, "prompt_lens must hold integers, not float32"),
         ({"query_start_loc": jnp.arange(2)}, r"query_start_loc\.shape=\(2,\)"),
         ({"window": 0}, "window=0 must be at least 1"),
         ({"soft_cap": 0.0}, r"soft_cap=0\.0 must be positive"),
