@@ -61,4 +61,21 @@ def kv_calculator() -> str:
     return f'<div class="kv-calculator" data-known="{data}" markdown="0">{note}</div>'
 
 
-INTERACTIVE = (playground, faults, exercise, journey, kv_calculator)
+def two_orders() -> str:
+    """For docs/javascripts/two_orders_scene.js, with the constants of two_orders.py."""
+    from scripts.tutorial import two_orders as scene
+
+    known = {
+        "first": scene.FIRST.tolist(),
+        "counts": scene.COUNTS,
+        "workers": scene.WORKERS,
+        "most_rows": scene.MOST_ROWS,
+        "limit": scene.LIMIT,
+        "tokens": scene.TOKENS,
+    }
+    data = html.escape(json.dumps(known))
+    note = f"<noscript>{scene.table()}</noscript>"
+    return f'<div class="two-orders" data-known="{data}" markdown="0">{note}</div>'
+
+
+INTERACTIVE = (playground, faults, exercise, journey, kv_calculator, two_orders)
