@@ -18,7 +18,9 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # on a machine of two cores none would be left for the warpgroup that the others wait for.
 os.environ.setdefault("NPROC", "16")
 
-if os.environ["JAX_PLATFORMS"] == "cpu":
+if os.environ["JAX_PLATFORMS"] == "cpu" and (
+    "--xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", "")
+):
     # Half the time to compile; matrix products are library calls either way.
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"

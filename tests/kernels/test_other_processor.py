@@ -14,10 +14,10 @@ import pytest
 
 from cpu_kernels.compiling.jit import processor_has
 from tests.meta.trees import ROOT
+from tests.support.processors import HASWELL
 
 # The first bytes of an object file, and where it names its processor: AArch64's number there.
 ELF, MACH_O = (b"\x7fELF", 18, 183), (b"\xcf\xfa\xed\xfe", 4, 0x0C)
-OLDER = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="features are those of x86-64")
@@ -37,9 +37,8 @@ def test_with_avx2_alone() -> None:
         "test_numba.py",
     )
     files = [str(here / name) for name in names]
-    older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": OLDER}
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *files]
-    ended = subprocess.run(command, env=os.environ | older, capture_output=True, text=True)
+    ended = subprocess.run(command, env=os.environ | HASWELL, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert " passed" in ended.stdout
 

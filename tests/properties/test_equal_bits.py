@@ -7,12 +7,21 @@ under drawn settings: chunks, blocks, pools that preempt, schedulers, steps plan
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_engine import RequestOutput
-from tests.support.builders import MAX_LEN, Pool, build_pair
-from tests.support.engine_under_test import EngineUnderTest, Request
+from tests.support.builders import Pool, build_one
+from tests.support.crowds import (
+    LONGEST_OUTPUT,
+    Guest,
+    compare,
+    crowd,
+    found_generated,
+    said,
+    serve,
+    serve_one_by_one,
+)
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
     PENALISED,
     SCORED,
@@ -23,10 +32,6 @@ from tests.support.engine_workloads import (
 from tests.support.in_process import InProcess
 from tests.support.sometimes import saw
 
-ALONE: dict[str, Any] = {
-    "scheduling": "unified", "prefix_caching": False, "max_num_batched_tokens": MAX_LEN,
-    "num_cpu_blocks": 0,
-}  # fmt: skip
 # The blocks in which a request runs alone, for those that the workload runs in.
 LARGE = Pool(16, 24)  # enough for whatever the others accept
 CODES, EIGHT_BITS = Pool(3, 17, cache_dtype="int8"), Pool(3, 17, weights="w8a8")
@@ -35,19 +40,19 @@ PLAIN = {PENALISED: LARGE, SCORED: LARGE, CODES: CODES, EIGHT_BITS: EIGHT_BITS}
 
 @given(
     pool=st.sampled_from(list(PLAIN)),
-    settings=scheduler_settings(),
+    how=scheduler_settings(),
     workload=workloads(),
 )
 def test_i52_the_same_bits_alone_and_in_company(
-    pool: Pool, settings: dict[str, Any], workload: list[Request]
+    pool: Pool, how: dict[str, Any], workload: list[Request]
 ) -> None:
     """I52: also of what is computed again after a preemption."""
-    plain = [suited(one, pool, settings) for one in workload]
+    plain = [suited(one, pool, how) for one in workload]
     requests = [
         replace(one, request_id=str(i), after=None, given=one.given | {"seed": i})
         for i, one in enumerate(plain)
     ]
-    engine, _ = build_pair(pool, **settings)
+    engine = build_one(pool, **how)
     together = serve(InProcess(engine), requests)
     stats = engine.stats()
     saw("a preemption beside others", stats.num_recomputed + stats.num_swapped_out > 0)
@@ -56,52 +61,46 @@ def test_i52_the_same_bits_alone_and_in_company(
         output = together.get(request.request_id)
         if output is None or (generated and output.num_cached_tokens):
             continue  # refused; or the one exception: a hit on what another request generated
-        alone, _ = build_pair(PLAIN[pool], **ALONE)
-        assert said(serve(InProcess(alone), [request])[request.request_id]) == said(output)
+        alone = serve_one_by_one(PLAIN[pool], [request])
+        assert said(alone[request.request_id]) == said(output)
 
 
-def serve(engine: EngineUnderTest, requests: list[Request]) -> dict[str, RequestOutput]:
-    """The last output of each request that is not refused, by its id."""
-    outputs: dict[str, RequestOutput] = {}
-    waiting, now = list(requests), 0
-    engine.clock = lambda: float(now)
-    while waiting or engine.is_busy():
-        for request in [one for one in waiting if one.step <= now]:
-            waiting.remove(request)
-            try:
-                engine.add(request)
-            except ValueError:
-                continue
-        outputs |= {one.request_id: one for one in engine.step() if one.finished}
-        now += 1
-    return outputs
+# Small enough to preempt, but for the second.
+CROWDED = [
+    Pool(3, 100, max_seqs=64),
+    Pool(4, 2100, max_seqs=256),
+    Pool(1, 200, max_seqs=16, cache_dtype="int8"),
+    Pool(3, 50, max_seqs=16, weights="w8a8"),
+    Pool(8, 20, max_seqs=16, weights="gptq"),
+    Pool(2, 70, max_seqs=16, family="gemma3"),
+    Pool(3, 100, max_seqs=64, family="gpt_oss"),
+    Pool(5, 30, max_seqs=16, family="deepseek_v2"),
+    Pool(3, 50, max_seqs=16, family="qwen2_moe", dtype="bfloat16"),
+    Pool(3, 450, max_seqs=16, family="llama", max_len=400),
+]
 
 
-def found_generated(output: RequestOutput, requests: list[Request]) -> bool:
-    """Whether the cache held more of its prompt than any other prompt has."""
-    prompt, shared = list(output.prompt_token_ids), 0
-    for other in requests:
-        if other.request_id != output.request_id:
-            pairs = enumerate(zip(prompt, other.prompt, strict=False))
-            same = next((i for i, (a, b) in pairs if a != b), min(len(prompt), len(other.prompt)))
-            shared = max(shared, same)
-    return (output.num_cached_tokens or 0) > shared
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[Pool, dict[str, Any], list[Guest]]:
+    """Where it is served, by which settings, and who comes."""
+    pool, how = draw(st.sampled_from(CROWDED)), draw(scheduler_settings())
+    whole = max(pool.max_len, pool.max_seqs)
+    steps = [16, 61, 256] if how["enable_chunked_prefill"] else [whole]
+    how["max_num_batched_tokens"] = min(draw(st.sampled_from(steps)), whole)
+    size = draw(st.sampled_from([2, 9, 33, 80, 256]))
+    guests = crowd(
+        draw(st.integers(0, 2**32)), min(size, 4 * pool.max_seqs), pool.max_len - LONGEST_OUTPUT
+    )
+    return pool, how, guests
 
 
-def said(output: RequestOutput) -> tuple[Any, ...]:
-    """All that a request gets, with all digits."""
-    samples = [
-        (one.index, one.token_ids, one.finish_reason, one.cumulative_logprob, words(one.logprobs))
-        for one in output.outputs
-    ]
-    return samples, words(output.prompt_logprobs)
-
-
-def words(logprobs: Any) -> Any:
-    """Log-probabilities as plain numbers: the order of equal ones does not count."""
-    if logprobs is None:
-        return None
-    return [
-        None if one is None else sorted((token, (p.logprob, p.rank)) for token, p in one.items())
-        for one in logprobs
-    ]
+@settings(max_examples=settings.default.max_examples // 5)
+@given(crowds())
+def test_i52_the_same_bits_in_a_crowd(drawn: tuple[Pool, dict[str, Any], list[Guest]]) -> None:
+    """I52: several hundred requests, some of which leave; also windows, experts and latents."""
+    pool, how, guests = drawn
+    compared, engine = compare(pool, guests, **how)
+    stats = engine.stats()
+    saw("crowds")
+    saw("requests of crowds compared", len(compared))
+    saw("a preemption in a crowd", stats.num_recomputed + stats.num_swapped_out > 0)

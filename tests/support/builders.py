@@ -26,6 +26,8 @@ from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
+from tests.golden.families.checkpoints import cases
+from tests.golden.families.parity import write
 from tests.support import tiny_llama as tiny
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_pair import ENGINE_SEED, MAX_LEN, TOLERANCES, Oracle, cache_for
@@ -36,18 +38,29 @@ from tests.support.strategies import EOS, VOCABULARY, Settings
 from tests.support.stub_runner import StubRunner
 
 MAX_SEQS = 4
+ENGINES_OWN = {"async_scheduling", "tokenizer"}  # settings that the oracle's engine has not
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What the compiled steps depend on: the block size and the number of blocks."""
+    """What the compiled steps depend on: the block size and the number of blocks.
+
+    Attributes:
+        weights: How they are quantised: see `quantised_llama`.
+        branches_wait: The sampler is a program of its own, as on a GPU.
+        family: A case of `tests.golden.families` in the tiny Llama's place. It has no oracle here.
+    """
 
     block_size: int
     num_blocks: int
     sliding_window: int | None = None
     cache_dtype: str = "auto"
-    weights: str | None = None  # how they are quantised: see `quantised_llama`
-    branches_wait: bool = False  # the sampler is a program of its own, as on a GPU
+    weights: str | None = None
+    branches_wait: bool = False
+    family: str | None = None
+    dtype: str = "float32"
+    max_seqs: int = MAX_SEQS
+    max_len: int = MAX_LEN
 
 
 @functools.cache
@@ -56,6 +69,15 @@ def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Tr
     if weights is not None:
         return quantised_llama(folder, weights, sliding_window=window)
     return tiny.tiny_llama(folder, sliding_window=window)
+
+
+@functools.cache
+def family(name: str, max_len: int) -> Path:
+    """A golden checkpoint of a family, which takes sequences of at least this length."""
+    folder, case = Path(tempfile.mkdtemp()), cases()[name]
+    longest = max(case["config"].get("max_position_embeddings", 0), max_len)
+    write(case | {"config": case["config"] | {"max_position_embeddings": longest}}, folder)
+    return folder
 
 
 @functools.cache
@@ -80,16 +102,19 @@ def parts_for(pool: Pool) -> EngineParts:
 
 @functools.cache
 def _parts_for(pool: Pool) -> EngineParts:
-    path, _ = model_pair(pool.sliding_window, pool.weights)
+    if pool.family is not None:
+        path = family(pool.family, pool.max_len)
+    else:
+        path, _ = model_pair(pool.sliding_window, pool.weights)
     config = EngineConfig(
         model=str(path),
         skip_tokenizer_init=True,
         block_size=pool.block_size,
         num_gpu_blocks_override=pool.num_blocks,
-        max_model_len=MAX_LEN,
-        max_num_seqs=MAX_SEQS,
-        max_num_batched_tokens=MAX_LEN,
-        dtype="float32",
+        max_model_len=pool.max_len,
+        max_num_seqs=pool.max_seqs,
+        max_num_batched_tokens=max(pool.max_len, pool.max_seqs),
+        dtype=pool.dtype,  # type: ignore[arg-type]
         swap_space=0.1,
         seed=ENGINE_SEED,
         kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
@@ -100,7 +125,7 @@ def _parts_for(pool: Pool) -> EngineParts:
         return build_engine(config)
 
 
-def build_pair(
+def build_one(
     pool: Pool,
     *,
     num_cpu_blocks: int,
@@ -108,31 +133,44 @@ def build_pair(
     async_scheduling: bool = True,
     tokenizer: Tokenizer | None = None,
     **settings: Any,
-) -> tuple[LLMEngine, ReferenceEngine]:
-    """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
+) -> LLMEngine:
+    """An empty engine with these scheduler settings; CPU blocks as far as they go."""
     parts = parts_for(pool)
-    num_cpu_blocks = min(num_cpu_blocks, parts.worker.capabilities.num_cpu_blocks)
-    transformer = oracle_for(pool)
-    limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
     blocks = BlockManager(
         pool.block_size,
         pool.num_blocks,
-        num_cpu_blocks,
+        min(num_cpu_blocks, parts.worker.capabilities.num_cpu_blocks),
         enable_prefix_caching=prefix_caching,
-        table_width=-(-MAX_LEN // pool.block_size),
+        table_width=-(-pool.max_len // pool.block_size),
     )
-    scheduler = Scheduler(blocks, **limits)
+    scheduler = Scheduler(blocks, **(_limits(pool) | settings))
     own = replace(
         parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
     )
-    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
+    return LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
+
+
+def build_pair(
+    pool: Pool, *, num_cpu_blocks: int, prefix_caching: bool, **settings: Any
+) -> tuple[LLMEngine, ReferenceEngine]:
+    """Both engines, empty, with these settings."""
+    num_cpu_blocks = min(num_cpu_blocks, parts_for(pool).worker.capabilities.num_cpu_blocks)
+    engine = build_one(
+        pool, num_cpu_blocks=num_cpu_blocks, prefix_caching=prefix_caching, **settings
+    )
+    transformer = oracle_for(pool)
     sizes = {"num_blocks": pool.num_blocks, "block_size": pool.block_size}
     cache = cache_for(transformer, **sizes, num_cpu_blocks=num_cpu_blocks)
+    limits = {name: one for name, one in settings.items() if name not in ENGINES_OWN}
     reference = ReferenceEngine(
         transformer, cache, eos_token_ids=[tiny.EOS], seed=ENGINE_SEED,
-        enable_prefix_caching=prefix_caching, **limits,
+        enable_prefix_caching=prefix_caching, **(_limits(pool) | limits),
     )  # fmt: skip
     return engine, reference
+
+
+def _limits(pool: Pool) -> dict[str, Any]:
+    return {"max_model_len": pool.max_len, "max_num_seqs": pool.max_seqs}
 
 
 @functools.cache

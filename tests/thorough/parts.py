@@ -17,12 +17,14 @@ class Part:
         tests: Paths, as pytest takes them.
         examples: Of each property at most (`max_examples`).
         once: The first round is enough, since nothing is drawn.
+        optimised: XLA compiles as it does for users, which takes longer.
     """
 
     name: str
     tests: tuple[str, ...]
     examples: int = 1000
     once: bool = False
+    optimised: bool = False
 
     def command(self, seed: int, *options: str) -> list[str]:
         """pytest and its arguments, without the interpreter's path."""
@@ -30,12 +32,15 @@ class Part:
 
     def environment(self, seed: int) -> dict[str, str]:
         """The variables that, with the command, repeat a part."""
-        return {
+        variables = {
             "HYPOTHESIS_PROFILE": "rounds",
             "ROUNDS_EXAMPLES": str(self.examples),
             "KERNELS_SEED": str(seed),
             "SIMULATION_SEED": str(seed),
         }
+        if self.optimised:
+            variables["XLA_FLAGS"] = "--xla_backend_optimization_level=3"
+        return variables
 
     def repeated(self, seed: int) -> str:
         """The line for a shell that runs this part again with the same examples."""
@@ -73,6 +78,13 @@ PARTS = (
         "equal bits",
         (*_files("properties", "equal_bits"), *_files("models", "equal_bits")),
         examples=150,
+        optimised=True,
+    ),
+    Part(
+        "crowds",
+        ("tests/properties/test_equal_bits.py::test_i52_the_same_bits_in_a_crowd",),
+        examples=1000,
+        optimised=True,
     ),
     Part("reference", ("tests/reference",), examples=150),
     Part(

@@ -44,7 +44,8 @@ def runs_table(runs: list[Run]) -> str:
         total.seen += run.seen
         for file, tests in run.counts.items():
             total.counts.setdefault(file, Counter()).update(tests)
-    return "\n".join([*head, *rows, f"| **all** | | | {_numbers(total)} |", "", _simulated(total)])
+    lines = [f"| **all** | | | {_numbers(total)} |", "", _simulated(total), "", _crowds(total)]
+    return "\n".join([*head, *rows, *lines])
 
 
 def write() -> None:
@@ -96,6 +97,17 @@ def _simulated(total: Run) -> str:
         f"Simulations: {of('seeds, stub')} on a stub of the worker ({of('steps, stub')} steps in "
         f"{of('hours, stub')} simulated hours), and {of('seeds, tiny')} on the real worker with a "
         f"tiny model ({of('steps, tiny')} steps)."
+    )
+
+
+def _crowds(total: Run) -> str:
+    compared, engines, preempted = (
+        total.seen[name]
+        for name in ("requests of crowds compared", "crowds", "a preemption in a crowd")
+    )
+    return (
+        f"Crowds: {compared:,} requests in {engines:,} engines, {preempted:,} of which preempted, "
+        "got the same bits alone."
     )
 
 
