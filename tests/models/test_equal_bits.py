@@ -102,7 +102,8 @@ class Steps:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, "float32") for name in NAMES]
-    + [(name, "bfloat16") for name in ("qwen2_moe", "gpt_oss", "minicpm3")],
+    + [(name, "bfloat16") for name in ("qwen2_moe", "gpt_oss", "minicpm3")]
+    + [(name, "float16") for name in ("llama", "gemma3", "qwen2_moe", "gpt_oss", "minicpm3")],
 )
 def test_i52_a_sequence_s_logits_depend_on_nothing_else(
     name: str, dtype: str, tmp_path: Path
