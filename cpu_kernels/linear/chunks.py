@@ -16,9 +16,9 @@ from cpu_kernels.linear.panels import STEP
 from cpu_kernels.linear.tiles import Chunk
 from cpu_kernels.simd.memory import clear
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
-from cpu_kernels.simd.structs import BFLOAT16
+from cpu_kernels.simd.structs import BFLOAT16, FLOAT16
 from cpu_kernels.simd.widen import item_bytes
-from cpu_kernels.simd.words import BFLOAT16_WORDS, Floats
+from cpu_kernels.simd.words import BFLOAT16_WORDS, Floats, WidenedHalves
 
 # Cut the panels of all groups into about 64 chunks: enough to balance the cores, few enough that
 # claiming one is cheap. But cut each group's into a few, since one may have most of the rows.
@@ -26,7 +26,8 @@ PANEL_CHUNKS, GROUP_CHUNKS = 64, 4
 # Most bytes of x in a chunk: they stay in the second-level cache beside two panels. But a chunk may
 # have MIN_TOKENS rows of x, so that reading a panel pays.
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
-WORD, WORD_BF16 = Floats.step, BFLOAT16_WORDS.step  # bytes of a word of x
+# Bytes of a word of x.
+WORD, WORD_BF16, WORD_F16 = Floats.step, BFLOAT16_WORDS.step, WidenedHalves.step
 
 
 class Share(NamedTuple):
@@ -48,9 +49,11 @@ class Share(NamedTuple):
 
 
 @inner
-def is_bfloat16(call: Any) -> bool:
-    """Whether the weights are bfloat16."""
-    return call.panels.dtype == BFLOAT16
+def _word_bytes(call: Any) -> int:
+    """Bytes of x for a word of the weights."""
+    if call.panels.dtype == BFLOAT16:
+        return WORD_BF16
+    return WORD_F16 if call.panels.dtype == FLOAT16 else WORD
 
 
 @inner
@@ -150,7 +153,7 @@ def chunk_of(call: Any, share: Share, parts: int) -> Chunk:
         share.followed,
         out.shape[1] - COLUMNS * share.panel,
         share.end - share.row,
-        x_step // (WORD_BF16 if is_bfloat16(call) else WORD),
+        x_step // _word_bytes(call),
         panel_step,
         x_step,
         out_step,

@@ -15,7 +15,7 @@ from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Share, chunk_of, most_rows, num_chunks, share_of
 from cpu_kernels.linear.gates import ACTIVATIONS, gated
-from cpu_kernels.linear.linear import multiply, words_of
+from cpu_kernels.linear.linear import multiply, words_of, written
 from cpu_kernels.linear.panels import panel_shape
 from cpu_kernels.linear.tiles import Chunk
 from cpu_kernels.simd.micro_kernel import COLUMNS
@@ -39,12 +39,12 @@ def gated_linear(
     activation: str = "silu",
     dtype: jnp.dtype,
 ) -> Float[Array, "T width"]:
-    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`: float32 or bfloat16.
+    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`.
 
     Args:
         x: rounded to the weight's dtype if it has another.
-        panels: the weight [2 * width, in], the rows of gate and then those of up, float32 or
-            bfloat16, packed by `pack_panels` in two parts; or a stack of such weights.
+        panels: the weight [2 * width, in], the rows of gate and then those of up, float32,
+            bfloat16 or float16, packed by `pack_panels` in two parts; or a stack of such weights.
         bias: added to the products before the gate; None adds nothing.
         width: F, the number of columns of gate and of up.
         layer: index into the stack; clipped to its ends.
@@ -86,11 +86,11 @@ def gated_product(
     Args:
         added: [groups * 2 * width], or empty.
     """
-    result = jax.ShapeDtypeStruct((x.shape[0], width), dtype)
+    result = jax.ShapeDtypeStruct((x.shape[0], width), written(dtype))
     number = jnp.int32(ACTIVATIONS.index(activation))
     call = jax.ffi.ffi_call(NAME, result)
     out: Array = call(words_of(x, stack.dtype), stack, layer, ends, added, number)
-    return out
+    return out.astype(dtype)
 
 
 @inner

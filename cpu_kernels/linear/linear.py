@@ -14,14 +14,16 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import chunk_of, is_bfloat16, num_chunks, share_of
+from cpu_kernels.linear.chunks import chunk_of, num_chunks, share_of
 from cpu_kernels.linear.panels import panel_shape
 from cpu_kernels.linear.tiles import Chunk, multiply_of
-from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats
+from cpu_kernels.simd.structs import BFLOAT16, FLOAT16
+from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats, WidenedHalves
 
 NAME = "cpu_kernels.linear_by_groups"
 _multiply_float32 = multiply_of(Floats)
 _multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
+_multiply_float16 = multiply_of(WidenedHalves)
 
 
 def linear(
@@ -36,7 +38,8 @@ def linear(
 
     Args:
         x: rounded to the weight's dtype if it has another.
-        panels: the weight [width, in], float32 or bfloat16, packed by `pack_panels`; or a stack.
+        panels: the weight [width, in], float32, bfloat16 or float16, packed by `pack_panels`; or
+            a stack.
         width: number of rows of the weight.
         layer: index into the stack, int32; clipped to its ends.
         num_rows: number of rows of x to multiply, int32; the result has zeros for the others,
@@ -77,22 +80,33 @@ def product(
 def words_of(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
     """Casts x to the weight's dtype and pads it to whole words.
 
-    On CPUs without bfloat16 products the result is float32, rounded to bfloat16's precision. XLA
-    would drop a cast to bfloat16 and back.
+    Numbers of float16 are widened again, and those of bfloat16 on CPUs without products of it. XLA
+    would drop a cast and the one back, so something stands between them. `reduce_precision` does
+    not for float16, whose subnormal numbers it takes for zeros.
     """
     if dtype == jnp.float32:
         return x.astype(dtype)
     x = jnp.pad(x, ((0, 0), (0, x.shape[1] % 2)))
+    if dtype == jnp.float16:
+        halves: Array = lax.optimization_barrier(x.astype(dtype))
+        return halves.astype(jnp.float32)
     if MULTIPLIES_PAIRS:
         return x.astype(dtype)
     return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)
 
 
+def written(dtype: jnp.dtype) -> jnp.dtype:
+    """The dtype in which a kernel writes a result: float16 is rounded from float32 afterwards."""
+    return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
+
+
 @inner
 def multiply(call: Any, chunk: Chunk) -> None:
     """All products of a chunk, in the dtype of the call's weights."""
-    if is_bfloat16(call):
+    if call.panels.dtype == BFLOAT16:
         _multiply_bfloat16(chunk)
+    elif call.panels.dtype == FLOAT16:
+        _multiply_float16(chunk)
     else:
         _multiply_float32(chunk)
 

@@ -33,7 +33,7 @@ def panel_shape(rows: int, size: int, dtype: DTypeLike, parts: int = 1) -> tuple
     Args:
         rows: rows of the weight.
         size: numbers in a row.
-        dtype: float32 or bfloat16.
+        dtype: float32, bfloat16 or float16.
         parts: number of matrices with equally many rows that the weight consists of.
     """
     numbers = WORD_BYTES // np.dtype(dtype).itemsize
@@ -47,7 +47,7 @@ def pack_panels(weight: np.ndarray, out: np.ndarray | None = None, *, parts: int
     Columns beyond the last row repeat it; words beyond the end of a row are zeros.
 
     Args:
-        weight: float32 or bfloat16.
+        weight: float32, bfloat16 or float16.
         out: the array to write to; None makes a new one.
         parts: number of matrices with equally many rows that the weight consists of. Their panels
             alternate: the first of each, then the second of each, and so on.

@@ -25,7 +25,7 @@ def quantized_gated_linear(
     activation: str = "silu",
     out_dtype: jnp.dtype,
 ) -> Float[Array, "T width"]:
-    """activation(x @ gate.T) * (x @ up.T), rounded once to `out_dtype`: float32 or bfloat16.
+    """activation(x @ gate.T) * (x @ up.T), rounded once to `out_dtype`.
 
     Args:
         x: rounded to `dtype` if it has another.
@@ -34,7 +34,7 @@ def quantized_gated_linear(
         bias: added to the products before the gate; None adds nothing.
         kinds: of the panels: see `panel_kinds`.
         width: F, the number of columns of gate and of up.
-        dtype: float32 or bfloat16: that of x in the products.
+        dtype: that of x in the products: float32, bfloat16 or float16.
         layer: index into the stack; clipped to its ends.
         num_rows: number of rows of x to compute; the result has zeros for the others.
         activation: one of `ACTIVATIONS`.

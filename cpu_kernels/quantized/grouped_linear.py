@@ -31,7 +31,7 @@ def grouped_quantized_linear(
         kinds: of the panels: see `panel_kinds`.
         starts: the rows of group g are `starts[g]:starts[g + 1]`, int32 [X + 1]; the first is 0.
         width: number of rows of each weight.
-        dtype: float32 or bfloat16: that of x in the products.
+        dtype: that of x in the products: float32, bfloat16 or float16.
         layer: index of the layer; clipped to its ends.
 
     Raises:

@@ -188,6 +188,6 @@ def sums_group(kinds: Sequence[PanelKind]) -> int:
     return max((kind.group for kind in kinds if kind.minimums), default=0)
 
 
-def pairs_of(dtype: np.dtype) -> bool:
+def pairs_of(dtype: jnp.dtype) -> bool:
     """Whether rows of x in this dtype are multiplied as pairs of bfloat16."""
-    return MULTIPLIES_PAIRS and dtype != np.float32
+    return MULTIPLIES_PAIRS and dtype == jnp.bfloat16

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
-from cpu_kernels.linear.linear import words_of
+from cpu_kernels.linear.linear import words_of, written
 from cpu_kernels.quantized.kernel import NAME, PLAIN
 from cpu_kernels.quantized.kinds import (
     PanelKind,
@@ -57,7 +57,7 @@ def quantized_linear(
         places: of the panels of the weight, or of each weight of the stack.
         kinds: of the panels: see `panel_kinds`.
         width: number of rows of the weight.
-        dtype: float32 or bfloat16: that of x in the products.
+        dtype: that of x in the products: float32, bfloat16 or float16.
         layer: index into the stack, int32; clipped to its ends.
         num_rows: number of rows of x to multiply, int32; the result has zeros for the others,
             so padding costs nothing.
@@ -106,9 +106,9 @@ def product(
     forms, tables = forms_of(kinds), tables_of(kinds, pairs=pairs_of(dtype))
     groups = -(-words.shape[1] // group) if group else 0
     chosen = gate or Gate(jnp.zeros(0), PLAIN, jnp.dtype(jnp.float32))
-    result = jax.ShapeDtypeStruct((x.shape[0], width), chosen.dtype)
+    result = jax.ShapeDtypeStruct((x.shape[0], width), written(chosen.dtype))
     sums = jax.ShapeDtypeStruct((x.shape[0], groups), jnp.float32)
     given = (words, *stack, jnp.asarray(forms), jnp.asarray(tables), layer, ends)
     call = jax.ffi.ffi_call(NAME, (result, sums))
     out: Array = call(*given, chosen.bias, jnp.int32(chosen.activation))[0]
-    return out
+    return out.astype(chosen.dtype)

@@ -1,7 +1,8 @@
-"""Words of 32 bits: one float32, or two bfloat16. Products take one word of each row at a time.
+"""Words of 32 bits: one float32, or two numbers of 16 bits. Products take one word of each row at
+a time.
 
-Processors with an instruction for pairs of bfloat16 multiply them directly; on others they are
-widened to float32 in registers.
+Processors with an instruction for pairs of bfloat16 multiply them directly; on others, and of
+float16, they are widened to float32 in registers.
 """
 
 from typing import Any
@@ -20,8 +21,14 @@ from cpu_kernels.simd.vectors import (
     same,
     spread_value,
 )
+from cpu_kernels.simd.widen import float16_of_bits
 
 MULTIPLIES_PAIRS = processor_has("avx512f") and processor_has("avx512bf16")
+CONVERTS_FLOAT16 = processor_has("f16c")
+
+
+SHORTS = ir.VectorType(ir.IntType(16), LANES)
+_HALVES = ir.VectorType(ir.HalfType(), LANES)
 
 
 class Floats:
@@ -67,6 +74,22 @@ class WidenedPairs(Floats):
         even = self.builder.shl(words, same(16))
         odd = self.builder.and_(words, same(0xFFFF0000))
         return [self.builder.bitcast(half, FLOATS) for half in (even, odd)]
+
+
+class WidenedHalves(WidenedPairs):
+    """Words of two float16 on the right, float32 on the left."""
+
+    def right(self, address: Any) -> list[Any]:
+        words = load_at(self.builder, address, INTS)
+        even = self.builder.and_(words, same(0xFFFF))
+        return [self._wide(half) for half in (even, self.builder.lshr(words, same(16)))]
+
+    def _wide(self, bits: Any) -> Any:
+        """Without the instruction LLVM would call a function that does not exist."""
+        if not CONVERTS_FLOAT16:
+            return float16_of_bits(self.builder, bits)
+        halves = self.builder.bitcast(self.builder.trunc(bits, SHORTS), _HALVES)
+        return self.builder.fpext(halves, FLOATS)
 
 
 class _Bfloat(ir.Type):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import chunk_of, num_chunks, share_of
 from cpu_kernels.linear.gated_linear import PARTS, bias_of, gate_pair, pair_of, products_bytes
 from cpu_kernels.linear.gates import ACTIVATIONS
+from cpu_kernels.linear.linear import written
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.w8a8.linear import check_groups, check_panels, operands_of
 from cpu_kernels.w8a8.tiles import Scales, multiply, scales_of
@@ -30,7 +31,7 @@ def gated_linear(
     activation: str = "silu",
     dtype: jnp.dtype,
 ) -> Float[Array, "T width"]:
-    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`: float32 or bfloat16.
+    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`.
 
     Args:
         x, num_rows, layer: as in `linear`.
@@ -78,12 +79,12 @@ def _product(
     activation: str,
     dtype: jnp.dtype,
 ) -> Array:
-    result = jax.ShapeDtypeStruct((x.shape[0], width), dtype)
+    result = jax.ShapeDtypeStruct((x.shape[0], width), written(dtype))
     number = jnp.int32(ACTIVATIONS.index(activation))
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
     operands = operands_of(x, panels, scales, layer, ends)
     out: Array = jax.ffi.ffi_call(NAME, result)(*operands, added, number)
-    return out
+    return out.astype(dtype)
 
 
 @inner

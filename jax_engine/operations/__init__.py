@@ -2,6 +2,7 @@
 
     table.py    the table: norms, softmax, draw and zeros, chosen by device
     xla.py      operations that XLA compiles for every device
+    row_sums.py the sums in them, which on a CPU have the same bits for any number of rows
     numba.py    kernels for a CPU, from `cpu_kernels`
     formats.py  the formats in which weights are held, with which they are multiplied
     report.py   what the choices are, for people

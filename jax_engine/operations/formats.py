@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jax_engine.operations.device import this_device
 from jax_engine.operations.table import on_numba
-from jax_engine.weights.coded import Coded, common_kind
+from jax_engine.weights.coded import Coded, CodedByRows, common_kind
 from jax_engine.weights.coded_panels import CodedPanels, most_bytes
 from jax_engine.weights.coded_stacks import BACKEND, CodedStacks, kind_in_stacks
 from jax_engine.weights.codes import Kind
@@ -59,7 +59,9 @@ def coded_format(
     if stacks is not None and backend_for(*stacks.call(matrix)) == BACKEND:
         return stacks
     kind = common_kind(kinds)
-    return None if kind is None else Coded(kinds, kind, ordered)
+    if kind is None:
+        return None
+    return (CodedByRows if plain.indexed else Coded)(kinds, kind, ordered)
 
 
 def _stacks(kinds: tuple[Kind, ...], matrix: Matrix, ordered: bool) -> CodedStacks | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from cpu_kernels.linear.linear import written
 from cpu_kernels.norms import layer_norm as layer
 from cpu_kernels.norms import rms_norm as rms
 from cpu_kernels.norms.kernel import norm
@@ -43,7 +44,7 @@ def rms_norm(
 ) -> Float[Array, "T E"]:
     """See `xla.rms_norm`."""
     wide = x.astype(jnp.float32)
-    normed = rms.rms_norm(wide, weight, num_rows, eps=eps, dtype=_written(dtype))
+    normed = rms.rms_norm(wide, weight, num_rows, eps=eps, dtype=written(dtype))
     return normed.astype(dtype)
 
 
@@ -73,7 +74,7 @@ def layer_norm(
 ) -> Float[Array, "T E"]:
     """See `xla.layer_norm`."""
     wide = x.astype(jnp.float32)
-    normed = layer.layer_norm(wide, weight, bias, num_rows, eps=eps, dtype=_written(dtype))
+    normed = layer.layer_norm(wide, weight, bias, num_rows, eps=eps, dtype=written(dtype))
     return normed.astype(dtype)
 
 
@@ -92,14 +93,9 @@ def head_norm(
         weight, bias = weight.reshape(-1), None if bias is None else bias.reshape(-1)
     rows = x.astype(jnp.float32).reshape(-1, weight.shape[-1])
     num_rows = num_tokens * (len(rows) // len(x))
-    centred, dtype = kind == "layer", _written(x.dtype)
+    centred, dtype = kind == "layer", written(x.dtype)
     normed, _ = norm(rows, None, weight, bias, num_rows, eps=eps, centred=centred, dtype=dtype)
     return normed.astype(x.dtype).reshape(x.shape)
-
-
-def _written(dtype: jnp.dtype) -> jnp.dtype:
-    """The dtype in which a norm writes its result: float16 is rounded from float32 afterwards."""
-    return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
 
 
 def _added(

@@ -9,7 +9,7 @@ from jax_engine.operations import xla
 from pallas_kernels.backends import runs_cpu_kernels
 
 # In what weights the kernels for a CPU multiply; other dtypes are left to XLA.
-NUMBA_DTYPES = ("float32", "bfloat16")
+NUMBA_DTYPES = ("float32", "bfloat16", "float16")
 
 
 class Operations(NamedTuple):

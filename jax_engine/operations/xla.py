@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_engine.operations.row_sums import apart, row_sums
 from jax_engine.sampling.draw import draw as draw
 
 
@@ -67,8 +68,7 @@ def layer_norm(
 ) -> Float[Array, "T E"]:
     """(x - mean(x)) / deviation(x) * weight + bias in `dtype`, computed in float32."""
     del num_rows
-    normed = normalised(x, kind="layer", eps=eps) * weight
-    return (normed if bias is None else normed + bias).astype(dtype)
+    return _scaled(normalised(x, kind="layer", eps=eps), weight, bias).astype(dtype)
 
 
 def head_norm(
@@ -83,21 +83,22 @@ def head_norm(
 ) -> Float[Array, "T heads D"]:
     """The norm of each head, or one over all heads of a token, in x's dtype."""
     del num_tokens
-    axes = (-2, -1) if whole else (-1,)
-    normed = normalised(x, kind=kind, eps=eps, axes=axes) * weight
-    return (normed if bias is None else normed + bias).astype(x.dtype)
+    rows = x.reshape(len(x), -1) if whole else x
+    normed = normalised(rows, kind=kind, eps=eps).reshape(x.shape)
+    return _scaled(normed, weight, bias).astype(x.dtype)
 
 
 def softmax(x: Float[Array, "R V"]) -> Float[Array, "R V"]:
     """The softmax of each row."""
-    weights: Array = jax.nn.softmax(x)
-    return weights
+    weights = apart(jnp.exp(apart(x - jnp.max(x, axis=-1, keepdims=True))))
+    return weights / row_sums(weights)
 
 
 def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
     """The logarithm of each row's sum of exp(x)."""
-    logs: Array = jax.nn.logsumexp(x, axis=1)
-    return logs
+    top = jnp.max(x, axis=1, keepdims=True)
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    return (top + jnp.log(row_sums(jnp.exp(apart(x - top)))))[:, 0]
 
 
 def normalised(
@@ -105,10 +106,16 @@ def normalised(
     *,
     kind: Literal["rms", "layer"],
     eps: float,
-    axes: tuple[int, ...] = (-1,),
 ) -> Float[Array, "*shape"]:
-    """x divided by its root mean square, in float32; of kind "layer" after its mean is 0."""
-    wide = x.astype(jnp.float32)
+    """Rows divided by their root mean square, in float32; of kind "layer" after their mean is 0."""
+    wide, size = x.astype(jnp.float32), x.shape[-1]
     if kind == "layer":
-        wide = wide - jnp.mean(wide, axis=axes, keepdims=True)
-    return wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=axes, keepdims=True) + eps)
+        wide = apart(wide - apart(row_sums(wide) / size))
+    mean = apart(row_sums(jnp.square(wide)) / size)
+    return wide * jax.lax.rsqrt(apart(mean + eps))
+
+
+def _scaled(
+    x: Float[Array, "*shape"], weight: Float[Array, "..."], bias: Float[Array, "..."] | None
+) -> Float[Array, "*shape"]:
+    return x * weight if bias is None else apart(x * weight) + bias

@@ -13,6 +13,7 @@ from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 from pallas_kernels import grouped_product
 
+ROWS_OF_X, ROWS_OF_MATRIX = 2, 16  # the fewest that XLA multiplies as it does more, on a CPU
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 CONTRACT_EACH = (((2,), (2,)), ((0,), (0,)))  # x [X, T, in] with weight [X, out, in]
 
@@ -110,13 +111,8 @@ class IndexedDense(Dense):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        """A single row, of x or of the matrix, gets a second one.
-
-        XLA treats it as a vector, and adds its products in another order than those of several.
-        """
-        values = self._one_layer(weight, layer)
-        tokens, rows = x.shape[0], values.shape[0]
-        return _product(_two_rows(x), _two_rows(values), out_dtype)[:tokens, :rows]
+        """See `product_by_rows`."""
+        return product_by_rows(x, self._one_layer(weight, layer), out_dtype)
 
     def batched_matmul(
         self,
@@ -125,7 +121,7 @@ class IndexedDense(Dense):
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "X T out"]:
-        out: Array = super().batched_matmul(_two_rows(x, axis=1), weight, layer, num_rows)
+        out: Array = super().batched_matmul(_at_least(x, ROWS_OF_X, 1), weight, layer, num_rows)
         return out[:, : x.shape[1]]
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
@@ -141,11 +137,22 @@ class IndexedDense(Dense):
         return jnp.dtype(jnp.float32)
 
 
-def _two_rows(x: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
-    """The array, with a row of zeros behind its only one."""
-    if x.shape[axis] != 1:
-        return x
-    return jnp.concatenate([x, jnp.zeros_like(x)], axis)
+def product_by_rows(
+    x: Float[Array, "T in"], values: Float[Array, "out in"], dtype: jnp.dtype
+) -> Float[Array, "T out"]:
+    """x @ values.T on a CPU, where a row's bits are the same for any number of rows.
+
+    XLA treats a single row as a vector, and a matrix of a few rows in another way than larger ones;
+    each adds in an order of its own. So both get rows of zeros.
+    """
+    out = _product(_at_least(x, ROWS_OF_X), _at_least(values, ROWS_OF_MATRIX), dtype)
+    return out[: len(x), : len(values)]
+
+
+def _at_least(x: Float[Array, "..."], rows: int, axis: int = 0) -> Float[Array, "..."]:
+    """The array, with rows of zeros behind its own if it has fewer than `rows`."""
+    missing = max(0, rows - x.shape[axis])
+    return jnp.pad(x, [(0, missing * (at == axis)) for at in range(x.ndim)])
 
 
 def _product(

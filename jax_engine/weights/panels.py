@@ -17,9 +17,10 @@ PANELS = "panels"
 
 @dataclass(frozen=True)
 class Panels(InPanels):
-    """One array [*stack, panels, words, columns] in float32 or bfloat16; see cpu_kernels/linear.
+    """One array [*stack, panels, words, columns]; see cpu_kernels/linear.
 
-    The panels of a gated matrix alternate between its halves.
+    Its dtype is float32, bfloat16 or float16. The panels of a gated matrix alternate between its
+    halves.
     """
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:

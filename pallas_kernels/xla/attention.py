@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from pallas_kernels.call import Call, Options
+from pallas_kernels.device import target_device
 from pallas_kernels.xla.blocks import Partial
 from pallas_kernels.xla.decode import attend_rows
-from pallas_kernels.xla.metadata import XlaMetadata
+from pallas_kernels.xla.metadata import XlaMetadata, by_position
 from pallas_kernels.xla.metadata import make_metadata as make_metadata
 from pallas_kernels.xla.prefill import attend_tiles
 
@@ -21,7 +22,14 @@ def missing(call: Call, options: Options) -> str | None:
 
 @partial(jax.jit, static_argnames="options")
 def attend(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
-    """`paged_attention` on checked arguments."""
+    """`paged_attention` on checked arguments.
+
+    On a CPU the order of a query's sums depends on its position, if the call says where prompts
+    end. Elsewhere small loops would cost more than they do here.
+    """
+    if call.prompt_lens is not None and str(target_device().platform) == "cpu":
+        batch = call.context_lens, call.query_start_loc, call.prompt_lens
+        metadata = by_position(*batch, len(call.q))
     lse = jnp.full(call.q.shape[:2], -jnp.inf) if options.return_lse else None
     rest: Partial = (jnp.zeros_like(call.q), lse)
     if not metadata.decode_only:

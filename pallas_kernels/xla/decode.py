@@ -1,4 +1,4 @@
-"""Sequences with one query token: a list of equal work items, each one chunk of one context.
+"""Rows of one query: a list of equal work items, each one chunk of one context.
 
 Batches of unequal lengths waste nothing, and a long context is processed in parallel: it is split
 as in flash decoding, and its parts are merged by online softmax as they are computed. The items of
@@ -26,8 +26,9 @@ from pallas_kernels.xla.metadata import XlaMetadata
 
 # Tokens of context in one work item, rounded up to whole blocks.
 CHUNK = 128
-# Items processed together: first 8 at a time, then the rest singly.
-STEPS = (8, 1)
+# Items processed together: first 8 at a time, then the rest singly. By position each is processed
+# alone, since the order of a row's sums would depend on which of its items are together.
+STEPS, ALONE = (8, 1), (1,)
 
 # Weighted sum of values [R, H, D], largest score [R, H], sum of weights [R, H].
 Rows = tuple[Array, Array, Array]
@@ -50,7 +51,7 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     # A row that exists has at least one item.
     items = cumulative(-(-metadata.row_context_len // chunk) - low // chunk)
     first = jnp.int32(0)
-    for step in STEPS:
+    for step in ALONE if metadata.by_position else STEPS:
         work = partial(_add_items, queries, call, options, metadata, items, step)
         count = (items[-1] - first) // step
         rows = lax.fori_loop(0, count, lambda i, r, f=first, w=work, s=step: w(f + i * s, r), rows)

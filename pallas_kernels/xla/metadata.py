@@ -10,24 +10,34 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from pallas_kernels.decode_rows import decode_rows
-from pallas_kernels.ranges import cumulative
+from pallas_kernels.ranges import cumulative, owner
 
 # Most and fewest queries in one tile.
 TILE_QUERIES = 64
 SMALLEST_TILE = 8
+POSITIONS = 32  # of one tile where tiles begin at multiples of it: see `by_position`
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["row_seq", "row_token", "row_context_len", "token_row", "seq_tiles"],
-    meta_fields=["decode_only"],
+    data_fields=[
+        "row_seq",
+        "row_token",
+        "row_context_len",
+        "token_row",
+        "seq_tiles",
+        "seq_queries",
+        "seq_lead",
+    ],
+    meta_fields=["tile_queries", "decode_only", "by_position"],
 )
 @dataclasses.dataclass(frozen=True)
 class XlaMetadata:
-    """The work of one step. R = min(S, T) bounds the number of decode rows.
+    """The work of one step. R bounds the number of decode rows: min(S, T), by position T.
 
     Attributes:
         row_seq: sequence of each decode row.
@@ -35,7 +45,11 @@ class XlaMetadata:
         row_context_len: context length of each row; 0 for the rows beyond the last.
         token_row: decode row of each token, or -1.
         seq_tiles: number of query tiles before each sequence, then of all; a decode has none.
-        decode_only: whether no sequence has several query tokens.
+        seq_queries: number of each sequence's queries that are in tiles, its first ones.
+        seq_lead: how many queries before its first one a sequence's first tile begins.
+        tile_queries: number of queries in a tile.
+        decode_only: whether there are no tiles.
+        by_position: whether tiles and rows are chosen by the positions of queries.
     """
 
     row_seq: Int[Array, " R"]
@@ -43,7 +57,11 @@ class XlaMetadata:
     row_context_len: Int[Array, " R"]
     token_row: Int[Array, " T"]
     seq_tiles: Int[Array, " S_plus_1"]
+    seq_queries: Int[Array, " S"]
+    seq_lead: Int[Array, " S"]
+    tile_queries: int
     decode_only: bool
+    by_position: bool = False
 
 
 def make_metadata(
@@ -55,13 +73,56 @@ def make_metadata(
 ) -> XlaMetadata:
     """The work of one step; see `pallas_kernels.make_metadata`."""
     rows = decode_rows(context_lens, query_start_loc, num_tokens)
+    size = tile_queries(num_tokens)
     return XlaMetadata(
         row_seq=rows.row_seq,
         row_token=rows.row_token,
         row_context_len=rows.row_context_len,
         token_row=rows.token_row,
-        seq_tiles=cumulative(-(-rows.other_queries // tile_queries(num_tokens))),
+        seq_tiles=cumulative(-(-rows.other_queries // size)),
+        seq_queries=rows.other_queries,
+        seq_lead=jnp.zeros_like(rows.other_queries),
+        tile_queries=size,
         decode_only=decode_only,
+    )
+
+
+def by_position(
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    prompt_lens: Int[Array, " S"],
+    num_tokens: int,
+) -> XlaMetadata:
+    """The same where queries of prompts are in tiles, and all behind them are rows.
+
+    A tile begins at a multiple of POSITIONS. So a query is at the same place of a tile of the same
+    size in any step, and its sums have the same order.
+    """
+    context_lens, starts, prompt_lens = (
+        one.astype(jnp.int32) for one in (context_lens, query_start_loc, prompt_lens)
+    )
+    token, counts = jnp.arange(num_tokens, dtype=jnp.int32), jnp.diff(starts)
+    seq = jnp.minimum(owner(starts, token), len(context_lens) - 1)
+    position = token - starts[seq + 1] + context_lens[seq]
+    is_row = (token < starts[-1]) & (position >= prompt_lens[seq])
+    before = cumulative(is_row)
+    places = jnp.where(is_row, before[:-1], num_tokens)
+    row_token = jnp.zeros_like(token).at[places].set(token, mode="drop")
+    exists = token < before[-1]
+    first = context_lens - counts
+    queries = jnp.clip(prompt_lens - first, 0, counts)
+    lead = jnp.where(queries > 0, first % POSITIONS, 0)
+    return XlaMetadata(
+        row_seq=jnp.where(exists, seq[row_token], 0),
+        row_token=row_token,
+        row_context_len=jnp.where(exists, position[row_token] + 1, 0),
+        token_row=jnp.where(is_row, before[:-1], -1),
+        seq_tiles=cumulative(-(-(lead + queries) // POSITIONS)),
+        seq_queries=queries,
+        seq_lead=lead,
+        tile_queries=POSITIONS,
+        decode_only=False,
+        by_position=True,
     )
 
 

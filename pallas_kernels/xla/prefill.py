@@ -1,4 +1,4 @@
-"""Sequences with several query tokens: tiles of queries against chunks of their context."""
+"""Sequences with several queries: tiles of queries against chunks of their context."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from pallas_kernels.xla.blocks import (
     read_chunk,
     scale_heads,
 )
-from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
+from pallas_kernels.xla.metadata import XlaMetadata
 
 # Tokens of context that a tile processes at a time, rounded up to whole blocks.
 CHUNK = 256
@@ -28,38 +28,42 @@ Tile = tuple[Array, Array, Array]
 
 
 def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
-    """Attention [T, H, D] of the sequences with several query tokens; zeros for other tokens."""
+    """Attention [T, H, D] of the queries in tiles; zeros for other tokens."""
     q, context_lens, query_start_loc = call.q, call.context_lens, call.query_start_loc
-    size = tile_queries(q.shape[0])
-    # Padding, since the last tile may extend beyond the last token.
-    queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
+    size = metadata.tile_queries
+    # Padding, since a tile may begin before the first token, or extend beyond the last one.
+    queries = jnp.pad(q, ((size, size), (0, 0), (0, 0)))
     lse = jnp.full(queries.shape[:2], -jnp.inf) if options.return_lse else None
 
     def tile(i: Array, found: Partial) -> Partial:
         seq = owner(metadata.seq_tiles, i)
-        start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * size
-        count = jnp.minimum(query_start_loc[seq + 1] - start, size)
+        first = query_start_loc[seq]
+        start = first - metadata.seq_lead[seq] + (i - metadata.seq_tiles[seq]) * size
+        begin = jnp.maximum(first - start, 0)
+        count = jnp.minimum(first + metadata.seq_queries[seq] - start, size)
         position = context_lens[seq] - query_start_loc[seq + 1] + start
-        mine = lax.dynamic_slice_in_dim(queries, start, size)
+        mine = lax.dynamic_slice_in_dim(queries, start + size, size)
         result = _attend_tile(mine, call, options, seq, position, position + count)
-        stored: Partial = jax.tree.map(partial(_store, start, count), found, result)
+        stored: Partial = jax.tree.map(partial(_store, start + size, begin, count), found, result)
         return stored
 
     found: Partial = lax.fori_loop(0, metadata.seq_tiles[-1], tile, (jnp.zeros_like(queries), lse))
     out, lse = found
-    return out[: q.shape[0]], None if lse is None else lse[: q.shape[0]]
+    mine = slice(size, size + len(q))
+    return out[mine], None if lse is None else lse[mine]
 
 
 def _store(
     start: Int[Array, ""],
-    count: Int[Array, ""],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
     all_tokens: Float[Array, "T H ..."],
     tile: Float[Array, "Q H ..."],
 ) -> Float[Array, "T H ..."]:
-    """Writes a tile's first `count` results to the tokens from `start` on."""
+    """Writes a tile's results begin:end; its first one belongs to token `start`."""
     row = jnp.arange(len(tile), dtype=jnp.int32).reshape(-1, *(1,) * (tile.ndim - 1))
     old = lax.dynamic_slice_in_dim(all_tokens, start, len(tile))
-    new = jnp.where(row < count, tile.astype(old.dtype), old)
+    new = jnp.where((row >= begin) & (row < end), tile.astype(old.dtype), old)
     return lax.dynamic_update_slice_in_dim(all_tokens, new, start, 0)
 
 
@@ -71,7 +75,7 @@ def _attend_tile(
     begin: Int[Array, ""],
     end: Int[Array, ""],
 ) -> Partial:
-    """Attention of queries at positions begin:end of a sequence; arbitrary for those after them."""
+    """Attention of queries at positions begin:end of a sequence; arbitrary for others."""
     num, heads, dim = queries.shape
     kv_heads, block_size = call.kv_cache.shape[3:5]
     chunk = chunk_blocks(CHUNK, block_size) * block_size

@@ -16,7 +16,7 @@ from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels, panel_shape
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
-DTYPES = (jnp.float32, jnp.bfloat16)
+DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 LAYERS = 2
 
 
@@ -88,8 +88,10 @@ def test_chunks_of_several_pairs_and_of_x(width: int, dtype: Any) -> None:
     gate, up = np.split(sums, 2, axis=1)
     share = np.where(gate < 0, np.exp(-np.abs(gate)), 1) / (1 + np.exp(-np.abs(gate)))
     eps = float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    # float16 rounds small numbers to multiples of 2^-24.
+    least = 2.0**-25 if dtype == jnp.float16 else 1e-30
     found = gated(x, stack, bias=bias).astype(np.float64)
-    np.testing.assert_allclose(found, gate * share * up, rtol=eps + 2e-6, atol=1e-30)
+    np.testing.assert_allclose(found, gate * share * up, rtol=eps + 2e-6, atol=least)
 
 
 @pytest.mark.parametrize("gate", [-np.inf, -200.0, -88.0, 0.0, 88.0, 1e30, np.inf, np.nan])

@@ -17,7 +17,7 @@ from cpu_kernels.linear.grouped_linear import grouped_gated_linear, grouped_line
 from cpu_kernels.linear.panels import pack_panels, panel_shape
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
-DTYPES = (jnp.float32, jnp.bfloat16)
+DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 LAYERS = 2
 GATES: dict[str, Any] = {
     "silu": lambda x: x / (1 + np.exp(-x)),

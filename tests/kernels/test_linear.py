@@ -17,7 +17,7 @@ from cpu_kernels.linear.panels import pack_panels, panel_shape, take_rows
 from cpu_kernels.linear.tiles import PART
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
-DTYPES = (jnp.float32, jnp.bfloat16)
+DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 sizes = st.one_of(
     st.integers(1, 2 * COLUMNS + 3),
     st.sampled_from([96, 250, PART, PART + 5, 2 * PART + 1, 2 * PART + 6]),
@@ -117,11 +117,22 @@ def test_panels_of_another_shape_are_refused(width: int, size: int) -> None:
         linear(numbers(1, 2, size), panels, width=width)
 
 
-def test_x_is_rounded_to_the_type_of_the_weight() -> None:
-    x, weight = numbers(0, 5, 70), numbers(1, 9, 70, dtype=jnp.bfloat16)
-    rounded = times(x.astype(jnp.bfloat16), weight)
+@pytest.mark.parametrize(("dtype", "least"), [(jnp.bfloat16, 1e-3), (jnp.float16, 1e-4)])
+def test_x_is_rounded_to_the_type_of_the_weight(dtype: Any, least: float) -> None:
+    x, weight = numbers(0, 5, 70), numbers(1, 9, 70, dtype=dtype)
+    rounded = times(x.astype(dtype), weight)
     np.testing.assert_array_equal(times(x, weight), rounded)
-    assert np.abs(rounded - exact(x, weight)).max() > 1e-3  # so there was something to round
+    assert np.abs(rounded - exact(x, weight)).max() > least  # so there was something to round
+
+
+def test_every_float16_is_widened_exactly() -> None:
+    """Subnormal ones too, on either side; infinities become one, and NaN becomes NaN."""
+    every = jnp.asarray(np.arange(2**16, dtype=np.uint16).view(np.float16))
+    one = jnp.ones((1, 1), jnp.float16)
+    expected = np.asarray(every).astype(np.float32)
+    np.testing.assert_array_equal(times(one, every[:, None])[0], expected)
+    np.testing.assert_array_equal(times(every[:, None], one)[:, 0], expected)
+    np.testing.assert_array_equal(times(jnp.asarray(expected)[:, None], one)[:, 0], expected)
 
 
 @pytest.mark.parametrize("rows", [5, CHUNK_ROWS + 3])

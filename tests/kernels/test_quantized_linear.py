@@ -20,7 +20,7 @@ from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from jax_engine.weights.codes import E4M3, INT8, Kind
 from tests.kernels.quantized import KINDS, SEVEN_LESS, Packed, meant, most_wrong, packed, rows_of
 
-DTYPES = (jnp.float32, jnp.bfloat16)
+DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 PART = PART_BYTES // (2 * COLUMNS)  # columns of x in a decoded part, at most
 sizes = st.one_of(
     st.integers(1, 80), st.sampled_from([96, 250, 256, PART, PART + 5, 2 * PART + 33])

@@ -17,6 +17,7 @@ from jax_engine.layers.batch import make_batch
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.load import load_model
 from jax_engine.worker.kv_cache import kv_cache_shape
+from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 
@@ -102,14 +103,35 @@ class Steps:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, "float32") for name in NAMES]
-    + [(name, "bfloat16") for name in ("qwen2_moe", "gpt_oss", "minicpm3")],
+    + [(name, "bfloat16") for name in ("qwen2_moe", "gpt_oss", "minicpm3")]
+    + [(name, "float16") for name in ("llama", "gemma3", "qwen2_moe", "gpt_oss", "minicpm3")],
 )
 def test_i52_a_sequence_s_logits_depend_on_nothing_else(
     name: str, dtype: str, tmp_path: Path
 ) -> None:
     """I52, without an engine."""
-    write(CASES[name], tmp_path)
-    steps = Steps(tmp_path, dtype)
+    check(name, dtype, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("llama", "float32"), ("gemma3", "bfloat16"), ("qwen2_moe", "float32"),
+        ("gpt_oss", "float16"), ("minicpm3", "float32"), ("bloom", "float32"),
+    ],
+)  # fmt: skip
+def test_i52_by_xla_s_twins(
+    name: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine without Numba."""
+    monkeypatch.setattr("pallas_kernels.backends._cpu_kernels_failure", lambda: "not wanted")
+    assert not runs_cpu_kernels()
+    check(name, dtype, tmp_path)
+
+
+def check(name: str, dtype: str, folder: Path) -> None:
+    write(CASES[name], folder)
+    steps = Steps(folder, dtype)
     expected = steps.logits([(0, PROMPT), *DECODES], 0)
     for way, (spans, company) in WAYS.items():
         found = steps.logits(spans, company)

@@ -16,7 +16,7 @@ METADATA: list[Mutant] = [
     *plant(
         f"{FOLDER}/xla/metadata.py",
         TESTS,
-        ("-(-rows.other_queries // tile_", "(rows.other_queries // tile_", "the last tile is lost"),
+        ("-(-rows.other_queries // size)", "(rows.other_queries // size)", "the last tile is lost"),
     ),
     *plant(
         f"{FOLDER}/ranges.py",
@@ -66,7 +66,7 @@ PREFILL: list[Mutant] = plant(
     ("-(-end // chunk), add", "end // chunk, add", "the last chunk is left out"),
     ("distance = (key - query)", "distance = (query - key)", "ALiBi's sign"),
     (
-        "jnp.minimum(query_start_loc[seq + 1] - start, size)",
+        "jnp.minimum(first + metadata.seq_queries[seq] - start, size)",
         "jnp.int32(size)",
         "the last tile writes past its sequence",
     ),

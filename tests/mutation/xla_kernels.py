@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         ),
         ("lse = lse.reshape(heads, num).T", "lse = lse.reshape(num, heads)", "lse of other tokens"),
         ("(i - metadata.seq_tiles[seq]) * size", "i * size", "tiles of later sequences"),
-        ("row < count, tile", "row <= count, tile", "a tile writes one token of the next sequence"),
+        ("(row < end), tile", "(row <= end), tile", "a tile writes one token of the next sequence"),
     ),
     *plant(
         f"{FOLDER}/xla/blocks.py",

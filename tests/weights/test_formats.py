@@ -22,8 +22,10 @@ CASES = [
     (Dense(), "float16"),
     (IndexedDense(), "float32"),
     (IndexedDense(), "bfloat16"),
+    (IndexedDense(), "float16"),
     (Panels(), "float32"),
     (Panels(), "bfloat16"),
+    (Panels(), "float16"),
     (Int8(), "float32"),
 ]
 cases = pytest.mark.parametrize(
@@ -234,8 +236,7 @@ def test_a_stack_may_be_packed_layer_by_layer(form: WeightFormat, dtype: str, ga
 
 
 def test_formats_of_this_device() -> None:
-    """Numba's kernels know two dtypes; formats of equal fields are the same to JAX."""
-    for name in ("float32", "bfloat16"):
+    """Numba's kernels know three dtypes; formats of equal fields are the same to JAX."""
+    for name in ("float32", "bfloat16", "float16"):
         assert formats_for(jnp.dtype(name)) == (Panels(), Dense())
-    assert formats_for(jnp.dtype("float16")) == (IndexedDense(), Dense())
     assert hash(Dense()) == hash(Dense()) and Dense() != IndexedDense()

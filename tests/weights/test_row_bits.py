@@ -46,6 +46,7 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
 FORMS = [
     (Panels(), "float32"),
     (Panels(), "bfloat16"),
+    (Panels(), "float16"),
     (IndexedDense(), "float16"),
     (IndexedDense(), "float32"),
 ]
@@ -64,7 +65,7 @@ def test_products(form: Dense | Panels, dtype: str) -> None:
     check(lambda x: heads.batched_matmul(x, LAYER), x, axis=1)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_gates_and_activations(dtype: str) -> None:
     x = numbers(ROWS, 64, dtype=dtype)
     gated = one_layer(held(Panels(), numbers(1, 66, 64, dtype=dtype), gated=True), 0)
