@@ -15,6 +15,7 @@ from jax_engine.layer_spec import ExpertsSpec
 from jax_engine.layers.batch import Batch
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -135,4 +136,4 @@ class Experts(nnx.Module):  # type: ignore[misc]
             return out
         wide, exact = x.astype(jnp.float32), jnp.dtype(jnp.float32)
         gate = self.shared_gate.matmul(wide, layer, batch.num_tokens, out_dtype=exact)
-        return out * jax.nn.sigmoid(gate).astype(out.dtype)
+        return out * in_whole_vectors(jax.nn.sigmoid, gate).astype(out.dtype)

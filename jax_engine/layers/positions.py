@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import AttentionSpec, QueryGrowth, choices
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.rope_config import RopeConfig
 
 Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]
@@ -78,4 +79,4 @@ def _of_one(positions: Int[Array, " T"], rope: RopeConfig | None, rotated: int) 
 
 def _growth(positions: Int[Array, " T"], growth: QueryGrowth) -> Float[Array, "T 1 1"]:
     periods = (positions // growth.length).astype(jnp.float32)
-    return (1 + growth.beta * jnp.log1p(periods))[:, None, None]
+    return (1 + growth.beta * in_whole_vectors(jnp.log1p, periods))[:, None, None]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.rope_config import RopeConfig
 
 
@@ -109,7 +110,8 @@ def rotary_angles(
 ) -> tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]]:
     """cos and sin of every token's angles in float32, with an axis for the heads."""
     angles = positions.astype(jnp.float32)[:, None, None] * frequencies
-    return jnp.cos(angles) * scaling, jnp.sin(angles) * scaling
+    cos, sin = (in_whole_vectors(function, angles) for function in (jnp.cos, jnp.sin))
+    return cos * scaling, sin * scaling
 
 
 def apply_rotary(

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from jax_engine.layer_spec import RouterSpec
 from jax_engine.layers.batch import Batch
 from jax_engine.operations import device_operations
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -45,7 +46,7 @@ class Router(nnx.Module):  # type: ignore[misc]
         if spec.scores == "softmax":
             scores = device_operations().softmax(logits)
         elif spec.scores == "sigmoid":
-            scores = jax.nn.sigmoid(logits)
+            scores = in_whole_vectors(jax.nn.sigmoid, logits)
         choice = scores if self.selection_bias is None else scores + self.selection_bias[...]
         if spec.groups > 1:
             choice = _of_best_groups(choice, spec)

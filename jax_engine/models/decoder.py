@@ -25,6 +25,7 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
 from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
@@ -211,7 +212,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         if self.spec.logits_factor != 1:
             logits = logits * self.spec.logits_factor
         cap = self.spec.logits_cap
-        return logits if cap is None else cap * jnp.tanh(logits / cap)
+        return logits if cap is None else cap * in_whole_vectors(jnp.tanh, logits / cap)
 
 
 def _is_indexed(path: Any, variable: Any) -> bool:

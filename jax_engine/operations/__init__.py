@@ -1,12 +1,13 @@
 """One table of operations: what computes each of them on this device.
 
-    table.py    the table: norms, softmax, draw and zeros, chosen by device
-    xla.py      operations that XLA compiles for every device
-    row_sums.py the sums in them, which on a CPU have the same bits for any number of rows
-    numba.py    kernels for a CPU, from `cpu_kernels`
-    formats.py  the formats in which weights are held, with which they are multiplied
-    report.py   what the choices are, for people
-    device.py   what else differs between devices: memory, dtypes, options of XLA
+    table.py          the table: norms, softmax, draw and zeros, chosen by device
+    xla.py            operations that XLA compiles for every device
+    row_sums.py       the sums in them, which on a CPU have the same bits for any number of rows
+    whole_vectors.py  exp and its like, of which the same is true
+    numba.py          kernels for a CPU, from `cpu_kernels`
+    formats.py        the formats in which weights are held, with which they are multiplied
+    report.py         what the choices are, for people
+    device.py         what else differs between devices: memory, dtypes, options of XLA
 
 Nothing else in `jax_engine` asks which device this is, or imports `cpu_kernels`, but for the weight
 format of these kernels (tests/meta/test_devices.py). Attention and the KV write are public

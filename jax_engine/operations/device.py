@@ -38,8 +38,8 @@ class Device(NamedTuple):
         in_host_memory: whether its arrays lie in the host's memory. The user's programs need that
             memory too, so the KV cache gets a share of it, and the engine checks what fits.
         slices_are_copied: whether XLA copies what a scan slices before it multiplies by it.
-        sums_by_shape: whether XLA's order of additions over a row depends on the number of rows, in
-            ways that `row_sums` avoids.
+        bits_by_shape: whether the bits of XLA's sums over rows, and of exp and its like, depend on
+            the number of rows, in ways that `row_sums` and `whole_vectors` avoid.
         branches_wait: whether the host waits, in the middle of a program, until the device knows
             which branch of a `lax.cond` to take.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
@@ -63,7 +63,7 @@ class Device(NamedTuple):
     auto_dtype: str = "bfloat16"
     in_host_memory: bool = False
     slices_are_copied: bool = False
-    sums_by_shape: bool = False
+    bits_by_shape: bool = False
     branches_wait: bool = False
     logits_are_slow: bool = False
     served_tokens: int = 2048
@@ -90,7 +90,7 @@ DEVICES = (
         auto_dtype="float32",
         in_host_memory=True,
         slices_are_copied=True,
-        sums_by_shape=True,
+        bits_by_shape=True,
         logits_are_slow=True,
         served_tokens=512,
         look_ahead_tokens=64,

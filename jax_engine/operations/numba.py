@@ -16,6 +16,7 @@ from cpu_kernels.norms.kernel import norm
 from cpu_kernels.sampling.draw import draw as draw_kernel
 from cpu_kernels.sampling.softmax import softmax_sums
 from cpu_kernels.zeros import zeros as zeros
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.sampling.draw import uniforms
 from jax_engine.sampling.inputs import SamplingInputs
 
@@ -113,13 +114,13 @@ def _added(
 def softmax(x: Float[Array, "R V"]) -> Float[Array, "R V"]:
     """See `xla.softmax`."""
     top, sums = softmax_sums(x)
-    return jnp.exp(x - top[:, None]) / sums[:, None]
+    return in_whole_vectors(jnp.exp, x - top[:, None]) / sums[:, None]
 
 
 def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
     """See `xla.logsumexp`."""
     top, sums = softmax_sums(x)
-    return jnp.where(top == jnp.inf, top, top + jnp.log(sums))
+    return jnp.where(top == jnp.inf, top, top + in_whole_vectors(jnp.log, sums))
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:

@@ -17,7 +17,7 @@ PARTS = 8  # of a row, which are added to each other, until one number is left
 
 def row_sums(x: Float[Array, "*rows N"]) -> Float[Array, "*rows 1"]:
     """The sum of each row. On a CPU its bits depend on the row alone."""
-    if this_device().sums_by_shape:
+    if this_device().bits_by_shape:
         return _in_order(x)
     return jnp.sum(x, axis=-1, keepdims=True)
 
@@ -27,7 +27,7 @@ def apart(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
     In one loop a product and a sum may be rounded once or twice, and at a row's end otherwise.
     """
-    return lax.optimization_barrier(x) if this_device().sums_by_shape else x
+    return lax.optimization_barrier(x) if this_device().bits_by_shape else x
 
 
 def _in_order(x: Float[Array, "*rows N"]) -> Float[Array, "*rows 1"]:

@@ -20,7 +20,7 @@ def in_whole_vectors(
     function: Callable[[Array], Array], x: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
     """`function` of each number. On a CPU its bits depend on the number alone."""
-    if not this_device().rounds_by_shape or x.shape[-1:] and x.shape[-1] % NUMBERS == 0:
+    if not this_device().bits_by_shape or (x.shape[-1:] and x.shape[-1] % NUMBERS == 0):
         return function(x)
     flat = jnp.pad(x.reshape(-1), (0, -x.size % NUMBERS))
     # Without the barriers, all of this would be one loop over the numbers that are wanted.

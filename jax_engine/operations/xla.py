@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_engine.operations.row_sums import apart, row_sums
+from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.sampling.draw import draw as draw
 
 
@@ -90,7 +91,7 @@ def head_norm(
 
 def softmax(x: Float[Array, "R V"]) -> Float[Array, "R V"]:
     """The softmax of each row."""
-    weights = apart(jnp.exp(apart(x - jnp.max(x, axis=-1, keepdims=True))))
+    weights = apart(in_whole_vectors(jnp.exp, apart(x - jnp.max(x, axis=-1, keepdims=True))))
     return weights / row_sums(weights)
 
 
@@ -98,7 +99,8 @@ def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
     """The logarithm of each row's sum of exp(x)."""
     top = jnp.max(x, axis=1, keepdims=True)
     top = jnp.where(jnp.isfinite(top), top, 0.0)
-    return (top + jnp.log(row_sums(jnp.exp(apart(x - top)))))[:, 0]
+    sums = row_sums(in_whole_vectors(jnp.exp, apart(x - top)))
+    return (top + in_whole_vectors(jnp.log, sums))[:, 0]
 
 
 def normalised(

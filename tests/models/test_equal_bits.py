@@ -20,6 +20,7 @@ from jax_engine.worker.kv_cache import kv_cache_shape
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
+from tests.support.optimised import OPTIMISED
 
 CASES = cases()
 # What adds in an order of its own: head norms, routers, experts, a gate, latents, sinks, windows.
@@ -50,7 +51,7 @@ class Steps:
         self.tokens = rng.integers(5, self.model.config.spec.vocab_size, (seqs, 40))
         self.prompts = np.array([PROMPT, *rng.integers(1, 9, COMPANY)])
         self.tables = rng.permutation(seqs * BLOCKS_EACH).reshape(seqs, BLOCKS_EACH)
-        self.compiled = jax.jit(self._step)
+        self.compiled = jax.jit(self._step, compiler_options=OPTIMISED)
 
     def _step(self, params: Any, kv_cache: Any, ids: Any, arrays: Any, prompt_lens: Any) -> Any:
         model: Decoder = nnx.merge(self.model.graphdef, params)

@@ -13,6 +13,7 @@ from jax_engine.weights.coded import CodedByRows
 from jax_engine.weights.dense import IndexedDense
 from jax_engine.weights.transforms import Tensor
 from pallas_kernels import grouped_product
+from tests.support.optimised import OPTIMISED
 from tests.weights.coded_rows import KINDS, RowsSource, random_rows
 from tests.weights.test_coded import form_of, loaded
 from tests.weights.test_formats import held, one_layer
@@ -27,7 +28,7 @@ LAYER = jnp.int32(0)
 def check(functions: dict[str, Callable[[jax.Array], jax.Array]], x: np.ndarray) -> None:
     """The first rows alone, and rows from the middle; each function is compiled for itself."""
     for name, function in functions.items():
-        run = jax.jit(function)
+        run = jax.jit(function, compiler_options=OPTIMISED)
         whole = np.asarray(run(jnp.asarray(x)), np.float32)
         for count in COUNTS:
             for start in (0, 100):
