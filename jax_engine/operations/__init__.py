@@ -3,6 +3,7 @@
     table.py    the table: norms, softmax, draw and zeros, chosen by device
     xla.py      operations that XLA compiles for every device
     numba.py    kernels for a CPU, from `cpu_kernels`
+    invariant.py  those of a GPU that add in one order for any number of rows
     formats.py  the formats in which weights are held, with which they are multiplied
     report.py   what the choices are, for people
     device.py   what else differs between devices: memory, dtypes, options of XLA

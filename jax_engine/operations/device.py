@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,8 @@ class Device(NamedTuple):
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.
+        invariance: whether a row's bits depend on the number of rows beside it. "always": never;
+            "asked": only unless `batch_invariant` asks; "never": they may, whatever is asked.
         compiler_options: XLA's, for a step. On a GPU the scan over layers must not copy each
             layer's weights out of their stack before it multiplies by them, which would triple the
             traffic of decoding. XLA reads them where they are in products by cuBLAS, not in those
@@ -68,6 +70,7 @@ class Device(NamedTuple):
     mixed_tokens: tuple[int, ...] = (32, 64, 128, 256, 512, 768, 1024)
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
+    invariance: Literal["always", "asked", "never"] = "never"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
 
     def step_options(self, mode: CudagraphMode, *, decode_only: bool) -> dict[str, Any]:
@@ -92,10 +95,12 @@ DEVICES = (
         look_ahead_tokens=64,
         memory_share=0.05,
         float32_precision=None,
+        invariance="always",
     ),
     Device(
         "gpu",
         branches_wait=True,
+        invariance="asked",
         # Products take as long as their padded tokens. Above 1,024 at most an eighth is padding.
         mixed_tokens=(
             *(32, 64, 128),
