@@ -1,4 +1,5 @@
 """`batch_invariant`: whether a model's kernels must be told of it, and whether they have it."""
+
 import os
 from typing import Any
 

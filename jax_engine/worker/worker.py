@@ -123,6 +123,7 @@ class Worker:
         )
         self.setups: dict[int, RequestSetup] = {}
         self._dtype, self._max_model_len = dtype, max_model_len
+        self._batch_invariant = batch_invariant
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
 
@@ -168,8 +169,9 @@ class Worker:
 
     def _start(self, step: Step) -> Ticket:
         table_width = self.capabilities.table_width
-        invariant = self.steps.batch_invariant
-        shape, packed = pack_step(step, self.setups, table_width, batch_invariant=invariant)
+        shape, packed = pack_step(
+            step, self.setups, table_width, batch_invariant=self._batch_invariant
+        )
         self.kv_cache.array, output = self.steps(
             shape, self.kv_cache.array, packed, self._last_tokens
         )

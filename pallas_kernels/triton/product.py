@@ -1,8 +1,8 @@
 """x @ w.T in one order of additions, for any number of rows of x.
 
-A program multiplies a tile of rows of x by a tile of rows of w. Tiles, the steps along the columns
-and the parts that columns are cut into follow from w alone. So the step's rows change how many
-programs there are, and nothing in them.
+A program multiplies a tile of rows of x by a tile of rows of w. Tiles are of one size, and the
+steps along the columns and the parts that columns are cut into follow from w alone. So the number
+of rows changes how many programs there are, and nothing in them.
 """
 
 from functools import partial
@@ -17,10 +17,11 @@ from pallas_kernels.triton.dialect import dot, launch, load, program_id, shape_o
 
 # Rows of x and of w in a tile. Hopper's products have at least 64 rows; a decode of one row waits
 # for its weights, whatever it multiplies.
-TILE = 64
+TILE_X, TILE_W = 64, 128
 COLUMNS = {4: 32, 2: 64}  # of a step, by the bytes of a number
-# Programs that a product has at least, if its columns can be cut: about one for each SM.
-PROGRAMS = 128
+# Programs that a product has at least, if its columns can be cut: half a GPU's SMs can read as fast
+# as its memory. More parts would write more sums.
+PROGRAMS = 64
 NUM_WARPS, NUM_STAGES = 4, 4
 
 
@@ -42,7 +43,7 @@ def cut_of(out: int, size: int, dtype: Any) -> Cut:
     """How a matrix [out, size] is cut."""
     columns = COLUMNS[jnp.dtype(dtype).itemsize]
     steps = -(-size // columns)
-    each = -(-steps // min(-(-PROGRAMS // -(-out // TILE)), steps))
+    each = -(-steps // min(-(-PROGRAMS // -(-out // TILE_W)), steps))
     return Cut(columns, each, -(-steps // each))
 
 
@@ -65,7 +66,7 @@ def multiply(
         shape_of((cut.parts, len(x), out), dtype if whole else jnp.float32),
         name="invariant_product",
         # Programs that read the same part of w are neighbours in time.
-        grid=(-(-len(x) // TILE), -(-out // TILE), cut.parts),
+        grid=(-(-len(x) // TILE_X), -(-out // TILE_W), cut.parts),
         num_warps=NUM_WARPS,
         num_stages=NUM_STAGES,
         interpret=interpret,
@@ -78,8 +79,8 @@ def multiply(
 
 def _program(x: Array, weights: Array, layer: Array, result: Array, *, cut: Cut, out: int) -> None:
     (tokens, size), part = x.shape, program_id(2)
-    row = program_id(0) * TILE + jnp.arange(TILE, dtype=jnp.int32)
-    column = program_id(1) * TILE + jnp.arange(TILE, dtype=jnp.int32)
+    row = program_id(0) * TILE_X + jnp.arange(TILE_X, dtype=jnp.int32)
+    column = program_id(1) * TILE_W + jnp.arange(TILE_W, dtype=jnp.int32)
     # Rows that do not exist read the last one's numbers: a mask would cost registers.
     of_x = jnp.minimum(row, tokens - 1)[:, None]
     of_w = (layer[0] * out + jnp.minimum(column, out - 1))[:, None]
@@ -91,16 +92,17 @@ def _program(x: Array, weights: Array, layer: Array, result: Array, *, cut: Cut,
         return total + dot(a, b, transpose=True)
 
     steps = jnp.minimum(cut.steps, -(-size // cut.columns) - first)
-    total = lax.fori_loop(0, steps, step, jnp.zeros((TILE, TILE), jnp.float32))
-    place = result.at[jnp.full((TILE, TILE), part), row[:, None], column[None, :]]
+    tile = TILE_X, TILE_W
+    total = lax.fori_loop(0, steps, step, jnp.zeros(tile, jnp.float32))
+    place = result.at[jnp.full(tile, part), row[:, None], column[None, :]]
     exists = (row < tokens)[:, None] & (column < out)[None, :]
     store(place, total.astype(result.dtype), exists)
 
 
 def _read(array: Array, rows: Array, columns: Array, size: int) -> Array:
-    """Numbers of rows [TILE, 1] and columns [1, C]; zeros behind the last column."""
+    """Numbers of rows [R, 1] and columns [1, C]; zeros behind the last column."""
     place = array.at[rows, columns]
     if size % columns.shape[1] == 0:
         return load(place)
-    inside = jnp.broadcast_to(columns < size, (TILE, columns.shape[1]))
+    inside = jnp.broadcast_to(columns < size, (len(rows), columns.shape[1]))
     return load(place, inside, jnp.zeros((), array.dtype))
