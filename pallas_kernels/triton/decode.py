@@ -80,7 +80,13 @@ def attend_rows(
     rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context_len)
     parts = (rows.seq.shape[0], shape.kv_heads * shape.group, splits)
     found: Partials = launch(
-        partial(_program, shape=shape, block_kv=config.block_kv, programs=programs),
+        partial(
+            _program,
+            shape=shape,
+            block_kv=config.block_kv,
+            programs=programs,
+            batch_invariant=metadata.batch_invariant,
+        ),
         (operands, rows),
         Partials(shape_of((*parts, shape.dim), jnp.float32), shape_of(parts, jnp.float32)),
         name="paged_decode",
@@ -101,6 +107,7 @@ def _program(
     shape: Geometry,
     block_kv: int,
     programs: int,
+    batch_invariant: bool,
 ) -> None:
     program, row, lane = (program_id(axis) for axis in range(3))
     splits = partials.lse.shape[2]
@@ -119,9 +126,9 @@ def _program(
         write_heads(partials.out, place, shape.dim, rows.exists[:, None], out)
         store(partials.lse.at[row, rows.head, split], lse, rows.exists)
 
-    if programs == splits:
+    if programs == splits and not batch_invariant:
         when(first + lane * each < end)(lambda: attend(lane))
-    else:
+    else:  # the same loop for any number of programs
         used = lax.div(end - first + each - 1, each)
         turns = lax.div(jnp.maximum(used - lane, 0) + (programs - 1), programs)
         lax.fori_loop(0, turns, lambda turn, _: attend(lane + turn * programs), None)
