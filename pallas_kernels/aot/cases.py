@@ -158,7 +158,16 @@ def _prime_after(number: int) -> int:
 
 
 def _attention(a: Attention) -> Program:
+    """The case; of a batch-invariant one also that of fewer rows, to which it must be alike."""
     tokens, seqs, context = STEPS[a.step]
+    program = _attention_of(a, tokens, seqs, context)
+    if a.option != INVARIANT:
+        return program
+    fewer = (1, 1) if tokens == seqs else (tokens // 8, seqs // 2)
+    return replace(program, alike=_attention_of(a, *fewer, context))
+
+
+def _attention_of(a: Attention, tokens: int, seqs: int, context: int) -> Program:
     options = dict(OPTIONS.get(a.option, {}))
     invariant = a.option == INVARIANT
     kv_cache = _cache(a)

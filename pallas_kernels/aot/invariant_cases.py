@@ -1,6 +1,7 @@
 """Cases of `batch_invariant`: products of a layer of Llama-3.1-8B, norms, and sums of logits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,22 +17,32 @@ LAYERS = 4
 # (out, in): columns in parts, columns in one, and a number of columns that is no multiple of a step
 MATRICES = {"down": (4096, 14336), "gate-up": (28672, 4096), "odd": (576, 1000)}
 EPS = 1e-5
+MANY = 256
 
 
 def invariant_cases(target: Target) -> dict[str, Callable[[], Program]]:
-    """Products by dtype, matrix and rows; the others by rows."""
+    """Products by dtype, matrix and rows; the others by rows. One row is alike to many."""
     if "triton" not in target.backends:
         return {}
-    cases = {
+    cases: dict[str, partial[Program]] = {
         f"invariant_matmul/triton/{dtype}-{name}-{rows}": partial(_product, dtype, name, rows)
         for dtype in ("bfloat16", "float32")
         for name in MATRICES
-        for rows in (1, 256)
+        for rows in (1, MANY)
     }
-    for rows in (1, 256):
+    for rows in (1, MANY):
         cases[f"invariant_norm/triton/{rows}"] = partial(_norm, rows)
         cases[f"invariant_logsumexp/triton/{rows}"] = partial(_logsumexp, rows)
-    return cases
+    found: dict[str, Callable[[], Program]] = {
+        name: partial(_alike, case) if case.args[-1] == 1 else case for name, case in cases.items()
+    }
+    return found
+
+
+def _alike(case: partial[Program]) -> Program:
+    """The case, and beside it the same one with many rows."""
+    *others, _ = case.args
+    return replace(case(), alike=case.func(*others, MANY))
 
 
 def _product(dtype: str, name: str, rows: int) -> Program:
