@@ -9,8 +9,7 @@ from jax_engine.checks import shown
 from jax_engine.config import EngineConfig
 from jax_engine.errors import ConfigError
 from jax_engine.models.config import ModelConfig
-from jax_engine.operations import this_device
-from pallas_kernels.backends import choose_backend
+from jax_engine.operations import lacks_invariance, this_device
 
 VARIABLE = "VLLM_BATCH_INVARIANT"
 INSTEAD = "leave batch_invariant out, or run on a CPU, where it is always so"
@@ -22,18 +21,10 @@ def tells_kernels(config: EngineConfig) -> bool:
     Raises:
         ConfigError: The device has no such kernels, or the variable is neither 0 nor 1.
     """
-    invariance = this_device().invariance
-    if not _asked(config) or invariance == "always":
+    if not _asked(config) or this_device().invariance == "always":
         return False
-    if invariance == "never":
-        raise ConfigError(
-            f"batch_invariant must be False on this device ({this_device().platform}), got True: "
-            f"only CPUs and NVIDIA GPUs have it; {INSTEAD}"
-        )
-    try:
-        choose_backend("triton")
-    except ValueError as error:
-        raise ConfigError(f"batch_invariant cannot be True here: {error}; {INSTEAD}") from error
+    if (lack := lacks_invariance()) is not None:
+        raise ConfigError(f"batch_invariant cannot be True here: {lack}; {INSTEAD}")
     return True
 
 

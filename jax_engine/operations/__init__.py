@@ -14,7 +14,13 @@ functions of `pallas_kernels`, which choose their backend by the same questions;
 carries the choice.
 """
 
-from jax_engine.operations.device import Device, exact_products, memory_bytes, this_device
+from jax_engine.operations.device import (
+    Device,
+    exact_products,
+    lacks_invariance,
+    memory_bytes,
+    this_device,
+)
 from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
 from jax_engine.operations.table import Operations, device_operations
 
@@ -25,6 +31,7 @@ __all__ = [
     "device_operations",
     "exact_products",
     "formats_for",
+    "lacks_invariance",
     "memory_bytes",
     "this_device",
     "w8a8_format",

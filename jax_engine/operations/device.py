@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from jax_engine.host_memory import ram_bytes
 from jax_engine.modes import CudagraphMode
+from pallas_kernels.backends import choose_backend
 from pallas_kernels.device import target_device
 
 # XLA's options for a step on a GPU, by what becomes a CUDA graph. Without options XLA makes one of
@@ -118,6 +119,18 @@ def this_device() -> Device:
     platform = str(target_device().platform)
     known = {device.platform: device for device in DEVICES}
     return known.get(platform) or Device(platform)
+
+
+def lacks_invariance() -> str | None:
+    """What this device lacks for `batch_invariant`; None if its kernels have it."""
+    device = this_device()
+    if device.invariance == "never":
+        return f"only CPUs and NVIDIA GPUs have it (the device is a {device.platform})"
+    try:
+        choose_backend("triton" if device.invariance == "asked" else None)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Attention with `batch_invariant`, interpreted: a query's bits, whatever step computes it."""
 
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels import make_metadata, paged_attention
+from pallas_kernels.triton import attention
+from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig
 
 BLOCK_SIZE, BLOCKS_EACH, KV_HEADS, GROUP, DIM = 8, 40, 2, 3, 16
-CONTEXT = BLOCK_SIZE * BLOCKS_EACH  # 320 tokens: three splits, of two steps of 64 tokens
+CONTEXT = BLOCK_SIZE * BLOCKS_EACH  # 320 tokens: 20 steps, in up to 10 splits
+CONFIGS = {"triton_decode": TritonDecodeConfig(16), "triton_prefill": TritonPrefillConfig()}
 SEQS = 4
 # Steps are padded to one of these numbers of tokens and sequences, as an engine's are.
 SIZES = ((1, 1), (4, 4), (24, 1), (24, 4), (304, 4))
@@ -70,10 +74,12 @@ class Pool:
             prompt_lens=jnp.asarray(ends),
             batch_invariant=True,
         )
-        out = paged_attention(
-            jnp.asarray(q, self.dtype), self.kv_cache, *arrays,
-            layer=0, scale=0.25, metadata=metadata, **OPTIONS[option],
-        )  # fmt: skip
+        # Steps so short that one row would get other splits than 24 rows.
+        with mock.patch.object(attention, "lookup", lambda kernel, *_: CONFIGS[kernel]):
+            out = paged_attention(
+                jnp.asarray(q, self.dtype), self.kv_cache, *arrays,
+                layer=0, scale=0.25, metadata=metadata, **OPTIONS[option],
+            )  # fmt: skip
         borders = np.cumsum([part.stop - part.start for part in parts])
         found = np.asarray(out.astype(jnp.float32))
         assert not found[at:].any()  # padding
@@ -159,3 +165,11 @@ def test_backends_without_it_are_refused(backend: Any) -> None:
     tables, lens, starts = jnp.zeros((1, 1), int), jnp.ones(1, int), jnp.array([0, 1])
     with pytest.raises(ValueError, match=r"lacks batch_invariant; 'triton' and 'numba' have it"):
         make_metadata(tables, lens, starts, 1, backend=backend, batch_invariant=True)
+
+
+@pytest.mark.parametrize(("tokens", "seqs"), [(1, 1), (24, 4), (2048, 64), (8192, 1)])
+def test_tiles_are_of_one_size(tokens: int, seqs: int) -> None:
+    """Interpreted products add alike in tiles of any size, which a GPU's may not."""
+    lens, starts = jnp.zeros(seqs, jnp.int32), jnp.zeros(seqs + 1, jnp.int32)
+    more: dict[str, Any] = {"prompt_lens": lens, "batch_invariant": True, "decode_only": False}
+    assert attention.make_metadata(lens, starts, tokens, **more).tile_queries == 64
