@@ -13,6 +13,8 @@ from jax_engine.engine.invariance import VARIABLE, check_invariant, tells_kernel
 from jax_engine.models.load import open_model
 from jax_engine.operations import device as operations
 from jax_engine.operations.device import Device
+from pallas_kernels.triton import attention
+from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 
@@ -111,18 +113,23 @@ def test_quantised_weights_are_refused_when_they_are_opened(tiny: str) -> None:
         open_model(tiny, quantization="w8a8", batch_invariant=True)
 
 
-PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [9], [12, 13, 14, 15]]
+PROMPTS = [[5 + i % 23 for i in range(41)], [9], [12]]
+CONFIGS = {"triton_decode": TritonDecodeConfig(16), "triton_prefill": TritonPrefillConfig()}
 PARAMS = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, logprobs=2)
 
 
 def test_i52_whole_engines_with_a_gpu_s_kernels(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpreted. Alone, and beside others in chunks of three tokens, with a rest of one token."""
+    """Interpreted. Alone, and beside others in chunks of 20 tokens, with a rest of one token.
+
+    That rest is in a step of one token each, and would have other bits as a decode.
+    """
     monkeypatch.setattr(build, "tells_kernels", lambda config: bool(config.batch_invariant))
+    monkeypatch.setattr(attention, "lookup", lambda kernel, *_: CONFIGS[kernel])
 
     def run(prompts: list[list[int]], budget: int) -> list[Any]:
         llm = LLM(
-            tiny, skip_tokenizer_init=True, num_gpu_blocks_override=24, block_size=4,
-            max_model_len=16, max_num_seqs=3, max_num_batched_tokens=budget, batch_invariant=True,
+            tiny, skip_tokenizer_init=True, num_gpu_blocks_override=32, block_size=4,
+            max_model_len=48, max_num_seqs=3, max_num_batched_tokens=budget, batch_invariant=True,
         )  # fmt: skip
         worker: Any = llm.llm_engine.worker
         assert worker.steps.batch_invariant
@@ -133,5 +140,5 @@ def test_i52_whole_engines_with_a_gpu_s_kernels(tiny: str, monkeypatch: pytest.M
             for output in outputs
         ]  # fmt: skip
 
-    alone = [run([prompt], 16)[0] for prompt in PROMPTS[:2]]
-    assert run(PROMPTS, 3)[:2] == alone
+    alone = [run([prompt], 48)[0] for prompt in PROMPTS[:2]]
+    assert run(PROMPTS, 20)[:2] == alone
