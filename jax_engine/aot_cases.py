@@ -42,11 +42,13 @@ QUICK = (
     "step/smollm2-135m-q4_1/decode-32",
     "step/smollm2-135m-kv-fp8/*",
     "step/llama-3.2-1b-one-graph/decode-1",
+    "step/smollm2-135m-invariant/*",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 # Kernels and copies that a layer of a step that decodes may start.
 LAUNCHES, LAUNCHES_OF_CODES, LAUNCHES_OF_EXPERTS = 16, 25, 33
+LAUNCHES_INVARIANT = 17
 
 _LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
 _LLAMA3: dict[str, Any] = _LLAMA | {
@@ -117,6 +119,8 @@ QUANTISED = {
 CACHES = {"smollm2-135m-kv-fp8": "float8_e4m3fn", "smollm2-135m-kv-int8": "int8"}
 # With each step in one CUDA graph (`cudagraph_mode="FULL"`).
 ONE_GRAPH = ("llama-3.2-1b", "llama-3.1-8b", "olmoe-1b-7b")
+# With `batch_invariant`.
+INVARIANT = ("smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
@@ -141,6 +145,14 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
         for name, cache_dtype in CACHES.items()
         for shape in SHAPES
     }
+    steps |= {
+        f"step/{name}-invariant/{shape}": functools.partial(
+            _step, MODELS[name], SHAPES[shape], batch_invariant=True
+        )
+        for name in INVARIANT
+        for shape in SHAPES
+        if "triton" in target.backends
+    }
     return steps | {
         f"step/{name}-one-graph/{shape}": functools.partial(
             _step, MODELS[name], SHAPES[shape], mode="FULL"
@@ -156,9 +168,10 @@ def _step(
     kind: Kind | None = None,
     cache_dtype: str = "bfloat16",
     mode: CudagraphMode = "PIECEWISE",
+    batch_invariant: bool = False,
 ) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
-    graphdef, params = abstract_decoder(config.spec, dtype)
+    graphdef, params = abstract_decoder(config.spec, dtype, batch_invariant)
     numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
     if kind is not None:
         graphdef, params = quantised(config, graphdef, params, kind)
@@ -173,6 +186,7 @@ def _step(
         dtype=dtype,
         kv_scales=scales_shape(config, kv_cache.dtype),
         cudagraph_mode=mode,
+        batch_invariant=batch_invariant,
     )
     function, arguments = steps.function(shape, kv_cache)
     held = [leaf.shape for leaf in jax.tree.leaves(params)]
@@ -184,13 +198,15 @@ def _step(
         arguments,
         donated=(1,),
         watched=watch(kv_cache.shape, weights),
-        launches=_launches(config, kind) if shape.decode_only else 2**62,
+        launches=_launches(config, kind, batch_invariant) if shape.decode_only else 2**62,
         starts=_starts(config, mode),
         options=steps.options(shape),
     )
 
 
-def _launches(config: ModelConfig, kind: Kind | None) -> int:
+def _launches(config: ModelConfig, kind: Kind | None, batch_invariant: bool) -> int:
+    if batch_invariant:
+        return LAUNCHES_INVARIANT
     if config.spec.experts:
         return LAUNCHES_OF_EXPERTS
     return LAUNCHES if kind is None else LAUNCHES_OF_CODES

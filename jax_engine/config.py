@@ -110,6 +110,10 @@ class EngineConfig:
             whole step, which the host then launches at once. "NONE": nothing.
             "FULL_DECODE_ONLY" and "FULL_AND_PIECEWISE": "FULL" for steps that only decode, "NONE"
             or "PIECEWISE" for the others. Also accepted as a key of `compilation_config`.
+        batch_invariant: On a GPU, add in one order for any number of rows, so that the bits of a
+            row's logits and log-probabilities depend on its own sequence alone; slower. On a CPU
+            that is always so, and the setting changes nothing. None: what the variable
+            VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
@@ -155,6 +159,7 @@ class EngineConfig:
     warmup: bool = False
     enforce_eager: bool = False
     cudagraph_mode: CudagraphMode = "PIECEWISE"
+    batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
     trust_remote_code: bool = False
 

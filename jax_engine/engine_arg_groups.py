@@ -20,8 +20,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "async_scheduling", "stream_interval",
     ),
     "running": (
-        "seed", "warmup", "enforce_eager", "cudagraph_mode", "tensor_parallel_size",
-        "logits_processors", "pooler_config", "profiler_config",
+        "seed", "warmup", "enforce_eager", "cudagraph_mode", "batch_invariant",
+        "tensor_parallel_size", "logits_processors", "pooler_config", "profiler_config",
     ),
 }  # fmt: skip
 

@@ -29,6 +29,9 @@ NEWEST = {"mosaic": 90}
 # one in long contexts (docs/gpu.md), and it merges splits in one kernel.
 FOR_DECODE = ("triton", "mosaic", "numba", "xla")
 
+# Whose sums can be made not to depend on the other rows of a step.
+BATCH_INVARIANT = ("triton", "numba")
+
 Backend = str | tuple[str, ...] | None
 
 

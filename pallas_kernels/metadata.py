@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from pallas_kernels.backends import (
+    BATCH_INVARIANT,
     FOR_DECODE,
     Backend,
     backend_names,
@@ -27,7 +28,7 @@ class MetadataError(ValueError):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["work"],
-    meta_fields=["backend", "num_tokens", "num_seqs", "decode_only"],
+    meta_fields=["backend", "num_tokens", "num_seqs", "decode_only", "batch_invariant"],
 )
 @dataclasses.dataclass(frozen=True)
 class AttentionMetadata:
@@ -39,6 +40,7 @@ class AttentionMetadata:
         num_tokens: T, the padded number of tokens of the step.
         num_seqs: S, the padded number of sequences.
         decode_only: whether no sequence has several query tokens.
+        batch_invariant: whether no sum's order may depend on the step's other queries.
     """
 
     work: Any
@@ -46,6 +48,7 @@ class AttentionMetadata:
     num_tokens: int
     num_seqs: int
     decode_only: bool
+    batch_invariant: bool = False
 
     def check(self, call: Call, options: Options, backend: Backend) -> None:
         """Raises MetadataError if the call has other sizes or cannot run on this backend.
@@ -81,6 +84,8 @@ def make_metadata(
     decode_only: bool = False,
     backend: Backend = None,
     call: tuple[Any, Any] | None = None,
+    prompt_lens: Int[Array, " S"] | None = None,
+    batch_invariant: bool = False,
 ) -> AttentionMetadata:
     """Prepares the attention of one step, and chooses the backend of all its layers.
 
@@ -92,24 +97,50 @@ def make_metadata(
         query_start_loc: boundaries of the sequences' query tokens.
         num_tokens: T, the padded number of tokens of the step.
         decode_only: the caller's promise, which is not checked, that no sequence has more than
-            one query token. Then nothing is compiled for prefills. T = 1 implies it.
+            one query token, which with `batch_invariant` is behind the prompt. Then nothing is
+            compiled for prefills. T = 1 implies it without `batch_invariant`.
         backend: a name, several in order of preference, or None for the best one.
         call: the queries and the cache of the calls to come, or `jax.ShapeDtypeStruct`s of them.
             The chosen backend supports them. None chooses by the device alone.
+        prompt_lens: where each sequence's prompt ends, for `batch_invariant`.
+        batch_invariant: whether a query's bits may depend on its own sequence alone: on its context
+            and `prompt_lens`, and not on the step's other queries or their number. Of the GPUs'
+            backends only "triton" has it, which costs time. "numba" has it always.
 
     Raises:
-        ValueError: the shapes do not match, there are no tokens, or the backend cannot run.
+        ValueError: the shapes do not match, there are no tokens, or the backend cannot run, or
+            lacks `batch_invariant`.
     """
     check_step(block_tables, context_lens, query_start_loc, num_tokens)
-    decode_only = decode_only or num_tokens == 1
-    if backend is None and decode_only:
+    decode_only = decode_only or (num_tokens == 1 and not batch_invariant)
+    if batch_invariant:
+        backend = _invariant(backend)
+    elif backend is None and decode_only:
         backend = FOR_DECODE
     if call is None:
         name = choose_backend(backend)
     else:
         batch = (block_tables, context_lens, query_start_loc)
         name = choose_for_call(backend, Call(*call, *batch, jnp.int32(0)), Options(scale=1.0))
+    # Only the backend that must be told has the arguments.
+    invariance: dict[str, Any] = {}
+    if batch_invariant and name == "triton":
+        invariance = {"prompt_lens": prompt_lens, "batch_invariant": True}
     work = implementation(name).make_metadata(
-        context_lens, query_start_loc, num_tokens, decode_only=decode_only
+        context_lens, query_start_loc, num_tokens, decode_only=decode_only, **invariance
     )
-    return AttentionMetadata(work, name, num_tokens, context_lens.shape[0], decode_only)
+    sizes = num_tokens, context_lens.shape[0]
+    return AttentionMetadata(work, name, *sizes, decode_only, batch_invariant)
+
+
+def _invariant(backend: Backend) -> Backend:
+    """The backends that were asked for, all of which must be batch-invariant."""
+    if backend is None:
+        return BATCH_INVARIANT
+    lacking = [name for name in backend_names(backend) if name not in BATCH_INVARIANT]
+    if lacking:
+        raise ValueError(
+            f"{backend=}: {lacking[0]!r} lacks batch_invariant; "
+            f"{' and '.join(map(repr, BATCH_INVARIANT))} have it"
+        )
+    return backend

@@ -73,8 +73,8 @@ def paged_attention(
         prompt_lens: where each sequence's prompt ends. It chooses the order of additions: a query
             at a position of the prompt is a prefill's whatever their number, one behind it is a
             decode's. So a token's bits stay the same when it is computed again. None: a sequence
-            with one query is a decode. The backends for GPUs take it and do not yet heed it, nor
-            does "xla" on a GPU.
+            with one query is a decode. "numba" and, on a CPU, "xla" heed it. "triton" does in
+            metadata that was made with it and `batch_invariant`; else backends for GPUs do not.
         return_lse: whether to return also the log of the softmax's denominator, for
             `merge_partials`.
         backend: "mosaic" (Hopper), "triton" (NVIDIA GPUs from sm_80), "numba" (CPUs) or "xla"

@@ -59,12 +59,13 @@ PLAN = (
 SECOND = (
     Step("tests", 60, ("benchmarks.gpu.checks", "--log", LOG),
          needs=(*_KERNELS, "pytest", "hypothesis")),
-    Step("8B fp8", 60, (CHILD, LARGE, *STREAM, "--codes", "fp8", "--graphs", BEST),
+    Step("batch invariance", 50, ("benchmarks.gpu.engine.invariant", SMALL), needs=_ENGINE),
+    Step("8B fp8", 45, (CHILD, LARGE, *STREAM, "--codes", "fp8", "--graphs", BEST),
          needs=_ENGINE, in_smoke=False),
-    Step("new kernels", 80, ("benchmarks.gpu.kernels", "experts", "new", "products"),
+    Step("new kernels", 55, ("benchmarks.gpu.kernels", "experts", "new", "products"),
          needs=_KERNELS),
     Step("tuning", 20, ("benchmarks.tune_kernels", "--output", TABLE), needs=_KERNELS),
-    Step("sanitizer", 30, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
+    Step("sanitizer", 20, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
 )  # fmt: skip
 # For another call, by name: they decide less.
 MORE = (

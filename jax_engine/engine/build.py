@@ -14,6 +14,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
+from jax_engine.engine.invariance import check_invariant, tells_kernels
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
@@ -81,6 +82,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
 def _build(config: EngineConfig) -> EngineParts:
     dtype = resolve_dtype(config.dtype)
     hub = HubOptions(config.revision, config.download_dir, config.hf_token)
+    batch_invariant = tells_kernels(config)
     files = open_model(
         config.model,
         dtype=dtype,
@@ -90,10 +92,13 @@ def _build(config: EngineConfig) -> EngineParts:
         hub=hub,
         hf_overrides=config.hf_overrides,
         quantization=config.quantization,
+        batch_invariant=batch_invariant,
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)
     _check_cache_dtype(config, model.config)
+    if batch_invariant:
+        check_invariant(model.config, dtype, cache_dtype)
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
     memory = _memory(config, model, max_len, budget)
@@ -113,6 +118,7 @@ def _build(config: EngineConfig) -> EngineParts:
             cache_dtype=cache_dtype,
             enforce_eager=config.enforce_eager,
             cudagraph_mode=config.cudagraph_mode,
+            batch_invariant=batch_invariant,
         )
         tokenizer = None
         if not config.skip_tokenizer_init:
@@ -242,6 +248,7 @@ def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int)
             dtype=resolve_dtype(config.dtype),
             kv_scales=scales_shape(model.config, dtype),
             cudagraph_mode=config.cudagraph_mode,
+            batch_invariant=tells_kernels(config),
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         kv_cache = jax.ShapeDtypeStruct(shape, dtype)

@@ -46,6 +46,11 @@ class Batch(NamedTuple):
     prompt_lens: Int[Array, " S"] | None = None
 
     @property
+    def batch_invariant(self) -> bool:
+        """Whether sums may not depend on the number of tokens; see `make_batch`."""
+        return self.metadata.batch_invariant
+
+    @property
     def num_tokens(self) -> Int[Array, ""]:
         """How many tokens are not padding. Layers may skip the others."""
         return self.query_start_loc[-1]
@@ -64,18 +69,30 @@ def make_batch(
     decode_only: bool = False,
     kv_scales: Float[Array, "L kv K"] | None = None,
     prompt_lens: Int[Array, " S"] | None = None,
+    batch_invariant: bool = False,
 ) -> Batch:
     """Computes what all layers share. `Batch` explains the arrays.
 
     Args:
         attentions: The attention of all layers that will get the batch.
         dtype: The dtype of queries.
-        decode_only: The caller's promise that no sequence has several tokens.
+        decode_only: The caller's promise that no sequence has several tokens, and with
+            `batch_invariant` that none is a prompt's.
+        batch_invariant: Whether a GPU's layers add in an order that depends on nothing but a
+            token's own sequence. Attention is then Triton's, which is interpreted on a CPU.
     """
     num_heads, num_tokens = max(one.num_heads for one in attentions), len(positions)
     queries = jax.ShapeDtypeStruct((num_tokens, num_heads, kv_cache.shape[-1]), dtype)
     sequences, call = (block_tables, context_lens, query_start_loc), (queries, kv_cache)
-    metadata = make_metadata(*sequences, num_tokens, decode_only=decode_only, call=call)
+    metadata = make_metadata(
+        *sequences,
+        num_tokens,
+        decode_only=decode_only,
+        backend="triton" if batch_invariant else None,
+        call=call,
+        prompt_lens=prompt_lens,
+        batch_invariant=batch_invariant,
+    )
     angles, growth = all_angles(attentions, positions), all_growth(attentions, positions)
     return Batch(
         *sequences, slot_mapping, positions, angles, growth, metadata, kv_scales, prompt_lens

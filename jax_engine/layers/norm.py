@@ -28,7 +28,7 @@ class Norm(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T E"], residual: Float[Array, "T E"], batch: Batch
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
         """The norm of s = x + residual, and s, both in residual's dtype."""
-        operations, eps = device_operations(), self.spec.eps
+        operations, eps = device_operations(batch.batch_invariant), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         both: tuple[Array, Array]
         if self.spec.kind == "rms":
@@ -42,7 +42,7 @@ class Norm(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T E"], batch: Batch, dtype: jnp.dtype
     ) -> Float[Array, "T E"]:
         """The norm of x alone, in `dtype`."""
-        operations, eps = device_operations(), self.spec.eps
+        operations, eps = device_operations(batch.batch_invariant), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         normed: Array
         if self.spec.kind == "rms":
@@ -75,7 +75,7 @@ class HeadNorm(nnx.Module):  # type: ignore[misc]
     def __call__(self, x: Float[Array, "T heads D"], batch: Batch) -> Float[Array, "T heads D"]:
         """Computed in float32, returned in x's dtype."""
         spec, bias = self.spec, None if self.bias is None else self.bias[...]
-        normed: Array = device_operations().head_norm(
+        normed: Array = device_operations(batch.batch_invariant).head_norm(
             x,
             self.weight[...],
             bias,

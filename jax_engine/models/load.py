@@ -104,6 +104,7 @@ def open_model(
     hub: HubOptions = HUB,
     hf_overrides: HfOverrides | None = None,
     quantization: str | None = None,
+    batch_invariant: bool = False,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -115,10 +116,12 @@ def open_model(
         quantization: the method by which the checkpoint was quantised; None: as it says itself.
             DEQUANTIZED: weights are held as numbers of `dtype`. W8A8: those of layers are rounded
             to int8 with a scale for each row, and inputs for each token.
+        batch_invariant: products add in one order for any number of rows: see `make_batch`.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
-        ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
+        ConfigError: an unknown architecture or format, max_model_len beyond the model's, or
+            quantised weights with `batch_invariant`.
         WeightsError: a file is unreadable, or the tensors are not those of the configuration.
         OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
@@ -129,7 +132,7 @@ def open_model(
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
     config = dataclasses.replace(config, spec=spec)
-    graphdef, state = abstract_decoder(spec, dtype)
+    graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
     leaves = abstract_leaves(state, spec)
     tensors, kv_scales, coded = None, None, {}
     if quantization == W8A8:
@@ -140,6 +143,12 @@ def open_model(
             coded = coded_formats(tensors.source, leaves, tensors.transforms)
         starts = starts_of_layers(tensors.transforms.values())
         kv_scales = read_scales(tensors.source, starts, spec)
+    if coded and batch_invariant:
+        raise ConfigError(
+            "batch_invariant needs weights that are held as numbers on this device, and these are "
+            f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
+            "batch_invariant out"
+        )
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         leaves = abstract_leaves(state, spec)
@@ -181,9 +190,12 @@ def _head(config: ModelConfig, tensors: CheckedTensors | None, seed: int) -> Poo
     return read_head(tensors.source, config.head, config.hidden_size)
 
 
-def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:
+def abstract_decoder(
+    spec: ModelSpec, dtype: Any, batch_invariant: bool = False
+) -> tuple[Any, nnx.State]:
     """Graph and state of the decoder, with shapes in place of arrays, in this device's formats."""
     dtype = jnp.dtype(dtype)
-    decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=dtype, formats=formats_for(dtype)))
+    formats = formats_for(dtype, batch_invariant)
+    decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=dtype, formats=formats))
     graphdef, state = nnx.split(decoder)
     return graphdef, state

@@ -5,6 +5,7 @@
     row_sums.py       the sums in them, which on a CPU have the same bits for any number of rows
     whole_vectors.py  exp and its like, of which the same is true
     numba.py          kernels for a CPU, from `cpu_kernels`
+    invariant.py      those of a GPU that add in one order for any number of rows
     formats.py        the formats in which weights are held, with which they are multiplied
     report.py         what the choices are, for people
     device.py         what else differs between devices: memory, dtypes, options of XLA
@@ -15,7 +16,13 @@ functions of `pallas_kernels`, which choose their backend by the same questions;
 carries the choice.
 """
 
-from jax_engine.operations.device import Device, exact_products, memory_bytes, this_device
+from jax_engine.operations.device import (
+    Device,
+    exact_products,
+    lacks_invariance,
+    memory_bytes,
+    this_device,
+)
 from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
 from jax_engine.operations.table import Operations, device_operations
 
@@ -26,6 +33,7 @@ __all__ = [
     "device_operations",
     "exact_products",
     "formats_for",
+    "lacks_invariance",
     "memory_bytes",
     "this_device",
     "w8a8_format",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from jax_engine.host_memory import ram_bytes
 from jax_engine.modes import CudagraphMode
+from pallas_kernels.backends import choose_backend
 from pallas_kernels.device import target_device
 
 # XLA's options for a step on a GPU, by what becomes a CUDA graph. Without options XLA makes one of
@@ -53,6 +54,8 @@ class Device(NamedTuple):
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.
+        invariance: whether a row's bits depend on the number of rows beside it. "always": never;
+            "asked": only unless `batch_invariant` asks; "never": they may, whatever is asked.
         compiler_options: XLA's, for a step. On a GPU the scan over layers must not copy each
             layer's weights out of their stack before it multiplies by them, which would triple the
             traffic of decoding. XLA reads them where they are in products by cuBLAS, not in those
@@ -71,6 +74,7 @@ class Device(NamedTuple):
     mixed_tokens: tuple[int, ...] = (32, 64, 128, 256, 512, 768, 1024)
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
+    invariance: Literal["always", "asked", "never"] = "never"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
 
     def step_options(self, mode: CudagraphMode, *, decode_only: bool) -> dict[str, Any]:
@@ -96,10 +100,12 @@ DEVICES = (
         look_ahead_tokens=64,
         memory_share=0.05,
         float32_precision=None,
+        invariance="always",
     ),
     Device(
         "gpu",
         branches_wait=True,
+        invariance="asked",
         # Products take as long as their padded tokens. Above 1,024 at most an eighth is padding.
         mixed_tokens=(
             *(32, 64, 128),
@@ -117,6 +123,18 @@ def this_device() -> Device:
     platform = str(target_device().platform)
     known = {device.platform: device for device in DEVICES}
     return known.get(platform) or Device(platform)
+
+
+def lacks_invariance() -> str | None:
+    """What this device lacks for `batch_invariant`; None if its kernels have it."""
+    device = this_device()
+    if device.invariance == "never":
+        return f"only CPUs and NVIDIA GPUs have it (the device is a {device.platform})"
+    try:
+        choose_backend("triton" if device.invariance == "asked" else None)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @contextmanager

@@ -12,14 +12,21 @@ from jax_engine.weights.coded_stacks import BACKEND, CodedStacks, kind_in_stacks
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats, Matrix, WeightFormat
+from jax_engine.weights.invariant_dense import InvariantDense
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels, is_w8a8
 from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 from pallas_kernels.quantized_matmul import backend_for
 
 
-def formats_for(dtype: jnp.dtype) -> Formats:
-    """The formats for weights of a dtype on this device."""
+def formats_for(dtype: jnp.dtype, batch_invariant: bool = False) -> Formats:
+    """The formats for weights of a dtype on this device.
+
+    Args:
+        batch_invariant: as in `make_batch`.
+    """
+    if batch_invariant:
+        return Formats(InvariantDense(), Dense())
     if on_numba(dtype):
         return Formats(Panels(), Dense())
     if this_device().slices_are_copied:

@@ -39,8 +39,14 @@ XLA = Operations(
 )
 
 
-def device_operations() -> Operations:
-    """What computes on this device."""
+def device_operations(batch_invariant: bool = False) -> Operations:
+    """What computes on this device.
+
+    Args:
+        batch_invariant: as in `make_batch`.
+    """
+    if batch_invariant:
+        return _invariant()
     if not runs_cpu_kernels():
         return XLA
     # Imports Numba, which no GPU needs.
@@ -56,6 +62,21 @@ def device_operations() -> Operations:
         logsumexp=numba.logsumexp,
         draw=numba.draw,
         zeros=numba.zeros,
+    )
+
+
+def _invariant() -> Operations:
+    """XLA's row, but for what adds up rows."""
+    # Imports Triton's dialect, which no CPU needs.
+    from jax_engine.operations import invariant
+
+    return XLA._replace(
+        add_rms_norm=invariant.add_rms_norm,
+        add_layer_norm=invariant.add_layer_norm,
+        rms_norm=invariant.rms_norm,
+        layer_norm=invariant.layer_norm,
+        head_norm=invariant.head_norm,
+        logsumexp=invariant.logsumexp,
     )
 
 

@@ -39,6 +39,7 @@ class CompiledSteps:
         enforce_eager: Run operation by operation without compiling. Slow; for debugging.
         dtype: The dtype of queries; None: the cache's.
         cudagraph_mode: What becomes a CUDA graph on a GPU.
+        batch_invariant: As in `make_batch`, for a model that was opened with it.
 
     Attributes:
         weights: The model's parameters and the scales of a quantised cache, as bare arrays.
@@ -60,13 +61,17 @@ class CompiledSteps:
         dtype: DTypeLike | None = None,
         kv_scales: Any = None,
         cudagraph_mode: CudagraphMode = "PIECEWISE",
+        batch_invariant: bool = False,
     ) -> None:
         self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
+        self.batch_invariant = batch_invariant
         self.set_weights(model, kv_scales)
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
-        self.sample = SamplerPrograms(max_rows, enforce_eager=enforce_eager)
+        self.sample = SamplerPrograms(
+            max_rows, enforce_eager=enforce_eager, batch_invariant=batch_invariant
+        )
 
     def set_weights(self, model: LoadedModel, kv_scales: Any = None) -> None:
         """Replaces placeholder shapes by weights: steps may be compiled before weights load.
@@ -165,6 +170,7 @@ class CompiledSteps:
             decode_only=shape.decode_only,
             kv_scales=kv_scales,
             prompt_lens=plan.prompt_lens,
+            batch_invariant=self.batch_invariant,
         )
         hidden, kv_cache = model(plan.token_ids, batch, kv_cache)
 
@@ -183,7 +189,7 @@ class CompiledSteps:
         output = StepOutput(
             sampled=needed,
             unsampled=Unsampled(logits(shape.num_rows), plan.sampling) if split else None,
-            prompt=prompt_logprobs(model, hidden, plan.targets, num_top)
+            prompt=prompt_logprobs(model, hidden, plan.targets, num_top, self.batch_invariant)
             if shape.prompt_logprobs
             else None,
             pooled=pool_states(hidden, plan.query_start_loc) if shape.pooling else None,

@@ -15,13 +15,18 @@ ROWS_A_CHUNK = 64  # bounds the logits' memory: never all tokens times the vocab
 
 @jax.named_scope("prompt_logprobs")
 def prompt_logprobs(
-    model: Decoder, hidden: Float[Array, "T E"], targets: Int[Array, " T"], num_top: int
+    model: Decoder,
+    hidden: Float[Array, "T E"],
+    targets: Int[Array, " T"],
+    num_top: int,
+    batch_invariant: bool = False,
 ) -> SamplerOutput:
     """Log-probabilities of each token's successor in its prompt, and of the most probable tokens.
 
     Args:
         targets: Each token's successor, or -1 if not requested. A chunk of only -1 is skipped.
         num_top: How many of the most probable tokens are returned.
+        batch_invariant: As in `make_batch`.
     """
     tokens = hidden.shape[0]
     rows = min(ROWS_A_CHUNK, tokens)
@@ -29,7 +34,7 @@ def prompt_logprobs(
     hidden = jnp.pad(hidden, ((0, padding), (0, 0))).reshape(-1, rows, hidden.shape[1])
     targets = jnp.pad(targets, (0, padding), constant_values=-1).reshape(-1, rows)
 
-    logsumexp = device_operations().logsumexp
+    logsumexp = device_operations(batch_invariant).logsumexp
 
     def one_chunk(chunk: tuple[Array, Array]) -> list[Array]:
         states, wanted = chunk

@@ -27,10 +27,14 @@ class SamplerPrograms:
     Args:
         max_rows: M, the number of tokens that every step returns.
         enforce_eager: Run operation by operation without compiling.
+        batch_invariant: As in `make_batch`; log-probabilities are, drawn tokens are not.
     """
 
-    def __init__(self, max_rows: int, *, enforce_eager: bool = False) -> None:
+    def __init__(
+        self, max_rows: int, *, enforce_eager: bool = False, batch_invariant: bool = False
+    ) -> None:
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
+        self.batch_invariant = batch_invariant
         self.branches_wait = this_device().branches_wait
         self.programs: dict[Any, Any] = {}
 
@@ -90,7 +94,7 @@ class SamplerPrograms:
         allowed: UInt32[Array, "R words"] | None = None,
     ) -> SamplerOutput:
         """Samples, and pads the tokens to M so that the next step accepts them from any shape."""
-        ours = device_operations()
+        ours = device_operations(self.batch_invariant)
         sampled = sample(
             logits, inputs, processed, allowed, draw=ours.draw, logsumexp=ours.logsumexp
         )

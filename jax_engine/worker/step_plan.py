@@ -86,12 +86,17 @@ def split_fields(packed: Any, shape: StepShape, table_width: int) -> dict[str, A
 
 
 def pack_step(
-    step: Step, setups: Mapping[int, RequestSetup], table_width: int
+    step: Step,
+    setups: Mapping[int, RequestSetup],
+    table_width: int,
+    *,
+    batch_invariant: bool = False,
 ) -> tuple[StepShape, np.ndarray]:
     """Packs a step on the host.
 
     Args:
         setups: The requests' setups by request number.
+        batch_invariant: As in `make_batch`: a prompt's rest of one token is no decode.
     """
     rows = step.rows
     of_rows = [setups[row.request] for row in rows]
@@ -104,7 +109,8 @@ def pack_step(
     of_samples = [of_rows[row] for row in row_of_sample.tolist()]
     bias, history = sparse_entries(rows, of_samples, row_of_sample, position_of_sample)
     total, count, num_samples = int(borders[-1]), len(rows), len(of_samples)
-    shape = step_shape(total, count, num_samples, bias.shape[1], history.shape[1])
+    sizes = total, count, num_samples, bias.shape[1], history.shape[1]
+    shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
     shape = _with_extras(shape, step, of_rows, of_samples)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
@@ -146,6 +152,12 @@ def _with_extras(
         prompt_logprobs=asked,
         whole_prompt_logprobs=asked and not all(0 <= count <= NUM_TOP for count in counts),
         pooling=any(setup.pooling for _, setup in special),
+    )
+
+
+def _has_prompts(rows: list[Row], of_rows: list[RequestSetup]) -> bool:
+    return any(
+        row.start < len(setup.prompt_token_ids) for row, setup in zip(rows, of_rows, strict=True)
     )
 
 

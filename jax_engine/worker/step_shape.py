@@ -57,12 +57,22 @@ class StepShape:
 
 
 def step_shape(
-    num_tokens: int, num_seqs: int, num_samples: int, num_bias: int = 0, num_history: int = 0
+    num_tokens: int,
+    num_seqs: int,
+    num_samples: int,
+    num_bias: int = 0,
+    num_history: int = 0,
+    *,
+    prompts: bool = False,
 ) -> StepShape:
-    """The bucket for a step of that many real tokens, sequences and sampled tokens."""
+    """The bucket for a step of that many real tokens, sequences and sampled tokens.
+
+    Args:
+        prompts: Whether a token is a prompt's, where that forbids a step that only decodes.
+    """
     bias, history = _edits(num_bias, num_history)
     rows = max(num_seqs, num_samples)
-    if num_tokens == num_seqs and num_samples <= num_seqs:
+    if num_tokens == num_seqs and num_samples <= num_seqs and not prompts:
         size = bucket(rows, DECODE_SIZES)
         return StepShape(size, size, bias, history, decode_only=True)
     return StepShape(*_mixed(num_tokens, rows), bias, history)

@@ -74,6 +74,7 @@ class Worker:
     Args:
         dtype: The dtype of activations.
         cache_dtype: The dtype of the KV cache.
+        batch_invariant: As in `make_batch`, for a model that was opened with it.
 
     Attributes:
         setups: The open requests' setups, by request number.
@@ -92,6 +93,7 @@ class Worker:
         cache_dtype: DTypeLike,
         enforce_eager: bool = False,
         cudagraph_mode: CudagraphMode = "PIECEWISE",
+        batch_invariant: bool = False,
     ) -> None:
         self.capabilities = Capabilities(
             model.config.vocab_size,
@@ -117,9 +119,11 @@ class Worker:
             dtype=dtype,
             kv_scales=scales_shape(model.config, cache_dtype),
             cudagraph_mode=cudagraph_mode,
+            batch_invariant=batch_invariant,
         )
         self.setups: dict[int, RequestSetup] = {}
         self._dtype, self._max_model_len = dtype, max_model_len
+        self._batch_invariant = batch_invariant
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
 
@@ -165,7 +169,9 @@ class Worker:
 
     def _start(self, step: Step) -> Ticket:
         table_width = self.capabilities.table_width
-        shape, packed = pack_step(step, self.setups, table_width)
+        shape, packed = pack_step(
+            step, self.setups, table_width, batch_invariant=self._batch_invariant
+        )
         self.kv_cache.array, output = self.steps(
             shape, self.kv_cache.array, packed, self._last_tokens
         )

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import pallas_kernels as pk
 from pallas_kernels.aot.compiling import Program, Refused, array
 from pallas_kernels.aot.hlo import watch
+from pallas_kernels.aot.invariant_cases import invariant_cases
 from pallas_kernels.aot.product_cases import grouped_products, quantized_products
 from pallas_kernels.aot.targets import Target
 from pallas_kernels.backends import implementation
@@ -37,6 +38,8 @@ QUICK = (
     "*/xla/int8",
     "grouped_product/mosaic/*",
     "quantized_matmul/mosaic/*-16",
+    "attention/triton/*-d128-b16-bf16-invariant",
+    "invariant_*/triton/*",
 )
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
@@ -63,6 +66,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "return_lse": True,
     },
 }
+# The option `batch_invariant` of `make_metadata`, which only Triton has.
+INVARIANT = "invariant"
 SHORT = {
     "bfloat16": "bf16",
     "float16": "f16",
@@ -74,7 +79,7 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Attention:
-    """One configuration of `paged_attention`; `option` is a key of OPTIONS, or empty."""
+    """One configuration of `paged_attention`; `option` is a key of OPTIONS, INVARIANT, or empty."""
 
     backend: str
     step: str = "decode"
@@ -109,7 +114,8 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     found |= {
         f"merge_partials/xla/{name}": partial(_merge, name) for name in SHORT if "8" not in name
     }
-    return found | grouped_products(target) | quantized_products(target)
+    found |= grouped_products(target) | quantized_products(target)
+    return found | invariant_cases(target)
 
 
 def _attentions(target: Target) -> Iterator[Attention]:
@@ -135,7 +141,7 @@ def _variants(base: Attention) -> Iterator[Attention]:
             yield replace(base, head_dim=dim, dtype=dtype, cache_dtype=dtype)
         for cache_dtype in ("float8_e4m3fn", "int8"):
             yield replace(base, head_dim=dim, cache_dtype=cache_dtype)
-    for option in OPTIONS:
+    for option in (*OPTIONS, *[INVARIANT] * (base.backend == "triton")):
         yield replace(base, option=option)
 
 
@@ -152,8 +158,18 @@ def _prime_after(number: int) -> int:
 
 
 def _attention(a: Attention) -> Program:
+    """The case; of a batch-invariant one also that of fewer rows, to which it must be alike."""
     tokens, seqs, context = STEPS[a.step]
-    options = dict(OPTIONS[a.option]) if a.option else {}
+    program = _attention_of(a, tokens, seqs, context)
+    if a.option != INVARIANT:
+        return program
+    fewer = (1, 1) if tokens == seqs else (tokens // 8, seqs // 2)
+    return replace(program, alike=_attention_of(a, *fewer, context))
+
+
+def _attention_of(a: Attention, tokens: int, seqs: int, context: int) -> Program:
+    options = dict(OPTIONS.get(a.option, {}))
+    invariant = a.option == INVARIANT
     kv_cache = _cache(a)
     arrays: dict[str, Any] = {}
     for name in ("alibi_slopes", "sinks"):
@@ -174,7 +190,8 @@ def _attention(a: Attention) -> Program:
         decode_only = a.step in ("decode", "long")
         metadata = pk.make_metadata(
             block_tables, context_lens, query_start_loc, tokens,
-            decode_only=decode_only, backend=a.backend,
+            decode_only=decode_only, backend=a.backend, batch_invariant=invariant,
+            prompt_lens=context_lens - 7 if invariant else None,
         )  # fmt: skip
         return pk.paged_attention(
             q, kv_cache, block_tables, context_lens, query_start_loc, layer=layer,

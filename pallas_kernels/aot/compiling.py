@@ -16,9 +16,18 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from pallas_kernels.aot.hlo import Watched, find_copies, launches_per_turn
-from pallas_kernels.aot.ptx import Resources, find_ptxas, mosaic_kernels, xla_kernels
+from pallas_kernels.aot.ptx import (
+    Resources,
+    arithmetic,
+    find_ptxas,
+    mosaic_kernels,
+    xla_kernels,
+)
 from pallas_kernels.aot.targets import Target
 from pallas_kernels.aot.thunks import Starts, starts_of
+
+# How names of kernels begin whose order of additions may not depend on the number of rows.
+INVARIANT = ("invariant_", "paged_")
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class Program:
         launches: kernels and copies that are acceptable in one turn of a loop.
         starts: how much one run of the program may start; None: it is not looked at.
         options: compiler options that callers of the function should use.
+        alike: a program for another number of rows. Kernels of `INVARIANT` names must be compiled
+            to the same instructions on floats, in the same order, in both.
     """
 
     function: Callable[..., Any]
@@ -44,6 +55,7 @@ class Program:
     launches: int = 2**62
     starts: Starts | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    alike: "Program | None" = None
 
 
 @dataclass
@@ -58,6 +70,7 @@ class Outcome:
         temporary, aliased: bytes of temporary memory, and of results stored in arguments.
         launches: kernels and copies that one turn of a loop starts, in a model's step one layer.
         starts: what one run starts.
+        differing: names of kernels that are other ones for another number of rows, but must not.
         refused: the feature that the backend says it lacks, or empty. To lack one is no failure.
         problems: the reasons why the case fails; empty if it passes.
     """
@@ -71,6 +84,7 @@ class Outcome:
     aliased: int = 0
     launches: int = 0
     starts: Starts = field(default_factory=Starts)
+    differing: list[str] = field(default_factory=list)
     refused: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -97,16 +111,12 @@ def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> 
     with tempfile.TemporaryDirectory() as folder, jax.default_device(device), _quiet():
         dump = Path(folder)
         program = build()
-        options = {"xla_dump_to": folder, "xla_dump_emitter_re": "ptx", **program.options}
-        placed = _place(program.arguments, device)
         with _printed(dump / "printed") as printed:
             started = time.perf_counter()
-            jitted = jax.jit(
-                program.function, donate_argnums=program.donated, compiler_options=options
-            )
-            lowered = jitted.trace(*placed).lower(lowering_platforms=("cuda",))
-            compiled = lowered.compile()
+            compiled = _compiled(program, device, dump)
             outcome.seconds = time.perf_counter() - started
+        if program.alike is not None:
+            outcome.differing = _differing(program.alike, device, dump)
         kernels = mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
         text = compiled.as_text()
         outcome.starts = starts_of(dump, text)
@@ -119,6 +129,24 @@ def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> 
     outcome.problems += problems_of(outcome, program)
 
 
+def _compiled(program: Program, device: Any, dump: Path) -> Any:
+    """The program, compiled; XLA writes its kernels into the folder."""
+    options = {"xla_dump_to": str(dump), "xla_dump_emitter_re": "ptx", **program.options}
+    jitted = jax.jit(program.function, donate_argnums=program.donated, compiler_options=options)
+    placed = _place(program.arguments, device)
+    return jitted.trace(*placed).lower(lowering_platforms=("cuda",)).compile()
+
+
+def _differing(alike: Program, device: Any, dump: Path) -> list[str]:
+    """Names of kernels that are in one of two programs only."""
+    with tempfile.TemporaryDirectory() as folder:
+        _compiled(alike, device, Path(folder))
+        both = [arithmetic(one, INVARIANT) for one in (dump, Path(folder))]
+    if not both[0]:
+        return ["none found"]
+    return sorted({name for name, *_ in both[0] ^ both[1]})
+
+
 def problems_of(outcome: Outcome, program: Program) -> list[str]:
     """Why a compiled case fails, a line for each reason."""
     problems = [
@@ -127,6 +155,9 @@ def problems_of(outcome: Outcome, program: Program) -> list[str]:
         if kernel.spilled
     ]
     problems += [f"copies: {line}" for line in outcome.copies]
+    problems += [
+        f"{name}: other instructions for another number of rows" for name in outcome.differing
+    ]
     if outcome.temporary > program.temporary:
         problems.append(f"{outcome.temporary:,} bytes of temporaries > {program.temporary:,}")
     if outcome.launches > program.launches:

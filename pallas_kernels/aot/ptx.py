@@ -22,6 +22,13 @@ PARAGRAPH = re.compile(
 STATIC_SHARED = re.compile(r"(\d+) bytes smem")
 LAUNCH = re.compile(r"k(?:Custom)?Kernel\b.*?\] (\S+) grid:.*?shared_memory: (\d+) bytes")
 MOSAIC_SHARED = re.compile(r"Resources\(smem_scratch_bytes=(\d+)")
+ENTRY = re.compile(r"\.entry (?P<name>\w+)\(")
+# Instructions on floats: operands and memory aside, what a kernel computes and in which order.
+ON_FLOATS = re.compile(
+    r"^\s*(?:@!?%p\d+\s+)?(wgmma\.mma_async\S*|mma\.sync\S*|shfl\.sync\S*"
+    r"|(?:fma|add|sub|mul|div|max|ex2|lg2|sqrt|rsqrt|tanh)\.\S*f(?:16|32)\S*)",
+    re.MULTILINE,
+)
 TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 
 
@@ -88,6 +95,23 @@ def parse_report(report: str, shared: dict[str, int]) -> list[Resources]:
             )
         )
     return kernels
+
+
+def arithmetic(dump: Path, names: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """The instructions on floats of each kernel whose name begins with one of `names`.
+
+    First the name, without the number by which XLA tells kernels of one name apart.
+    """
+    found = set()
+    for file in dump.glob("*.ptx"):
+        text = file.read_text()
+        entries = list(ENTRY.finditer(text))
+        ends = [*(entry.start() for entry in entries), len(text)][1:]
+        for entry, end in zip(entries, ends, strict=True):
+            if entry["name"].startswith(names):
+                name = entry["name"].rstrip("_0123456789")
+                found.add((name, *ON_FLOATS.findall(text, entry.end(), end)))
+    return found
 
 
 def xla_kernels(dump: Path, ptxas: str) -> list[Resources]:

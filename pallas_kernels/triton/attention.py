@@ -1,5 +1,7 @@
 """Attention of a ragged batch: prefill in tiles, decode rows in splits, and their merge."""
 
+import dataclasses
+from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
@@ -13,7 +15,7 @@ from pallas_kernels.triton.decode import attend_rows, programs_per_row
 from pallas_kernels.triton.merge import Result, merge_rows
 from pallas_kernels.triton.operands import compute_dtype, geometry, operands
 from pallas_kernels.triton.prefill import attend_tiles
-from pallas_kernels.triton.splits import num_splits
+from pallas_kernels.triton.splits import FIXED_SPLITS, num_splits
 from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig, lookup
 
 # Most and fewest queries in one tile; the fewest are as many rows as a tensor core takes.
@@ -21,6 +23,8 @@ MOST_QUERIES = 64
 LEAST_QUERIES = 16
 # SMs of an A100, assumed when the device does not report its number of SMs.
 USUAL_SMS = 108
+# Most decode rows of a piece beside prompts, if there may be as many rows as tokens.
+MOST_ROWS = 256
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int8")
 
 
@@ -30,14 +34,19 @@ def make_metadata(
     num_tokens: int,
     *,
     decode_only: bool,
+    prompt_lens: Int[Array, " S"] | None = None,
+    batch_invariant: bool = False,
 ) -> GpuMetadata:
     """The work of one step; see `pallas_kernels.make_metadata`."""
+    size = MOST_QUERIES if batch_invariant else tile_queries(num_tokens, len(context_lens))
     return make_gpu_metadata(
         context_lens,
         query_start_loc,
         num_tokens,
-        tile_queries=tile_queries(num_tokens, len(context_lens)),
+        tile_queries=size,
         decode_only=decode_only,
+        prompt_lens=prompt_lens,
+        batch_invariant=batch_invariant,
     )
 
 
@@ -84,15 +93,44 @@ def attend(
     if not metadata.decode_only:
         batch = (call.context_lens, call.query_start_loc)
         rest = attend_tiles(arrays, shape, metadata, *batch, config=prefill, interpret=interpret)
-    splits = decode.splits or num_splits(
-        programs_per_row(shape) * len(metadata.row_seq),
-        call.block_tables.shape[1] * shape.block_size,
-        decode.block_kv,
-        getattr(device, "core_count", USUAL_SMS),
-    )
-    partials = attend_rows(
-        arrays, shape, metadata, config=decode, splits=splits, interpret=interpret
-    )
-    return merge_rows(
-        arrays, shape, metadata, partials, rest, block_kv=decode.block_kv, interpret=interpret
-    )
+    for rows in _pieces(metadata):
+        wanted = decode.splits or num_splits(
+            programs_per_row(shape) * len(rows.row_seq),
+            call.block_tables.shape[1] * shape.block_size,
+            decode.block_kv,
+            getattr(device, "core_count", USUAL_SMS),
+        )
+        # What programs there are follows from the step, but not what is added in which order.
+        splits = FIXED_SPLITS if rows.batch_invariant else wanted
+        partials = attend_rows(
+            arrays,
+            shape,
+            rows,
+            config=decode,
+            splits=splits,
+            programs=min(wanted, splits),
+            interpret=interpret,
+        )
+        rest = merge_rows(
+            arrays, shape, rows, partials, rest, block_kv=decode.block_kv, interpret=interpret
+        )
+    assert rest is not None
+    return rest
+
+
+def _pieces(metadata: GpuMetadata) -> Iterator[GpuMetadata]:
+    """The decode rows, in pieces whose partial sums fit into memory.
+
+    Every token of a step may be a row if prompts say where decodes begin. Beside prompts most are
+    not, and the pieces behind the last row end at once.
+    """
+    rows = len(metadata.row_seq)
+    size = rows if metadata.decode_only or not metadata.batch_invariant else MOST_ROWS
+    for begin in range(0, rows, size):
+        piece = slice(begin, begin + size)
+        yield dataclasses.replace(
+            metadata,
+            row_seq=metadata.row_seq[piece],
+            row_token=metadata.row_token[piece],
+            row_context_len=metadata.row_context_len[piece],
+        )

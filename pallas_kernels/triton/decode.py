@@ -1,4 +1,6 @@
-"""Decode: one program attends to one split of one row's context, for the query heads of a KV head.
+"""Decode: a program attends to one split of one row's context, for the query heads of a KV head.
+
+If there are more splits than programs, a program takes several, each with sums of its own.
 
 The heads of a group are the rows of the matrix products, so each page is read once for all heads.
 Products are padded to the tensor core's minimum of 16 rows; decode is bound by memory anyway.
@@ -71,18 +73,25 @@ def attend_rows(
     *,
     config: TritonDecodeConfig,
     splits: int,
+    programs: int,
     interpret: bool,
 ) -> Partials:
-    """Attention of all decode rows, in `splits` parts."""
+    """Attention of all decode rows, in `splits` parts that so many programs share."""
     rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context_len)
     parts = (rows.seq.shape[0], shape.kv_heads * shape.group, splits)
     found: Partials = launch(
-        partial(_program, shape=shape, block_kv=config.block_kv),
+        partial(
+            _program,
+            shape=shape,
+            block_kv=config.block_kv,
+            programs=programs,
+            batch_invariant=metadata.batch_invariant,
+        ),
         (operands, rows),
         Partials(shape_of((*parts, shape.dim), jnp.float32), shape_of(parts, jnp.float32)),
         name="paged_decode",
         # The heads of a block are neighbours in memory, so the programs that read them are, too.
-        grid=(programs_per_row(shape), rows.seq.shape[0], splits),
+        grid=(programs_per_row(shape), rows.seq.shape[0], programs),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         interpret=interpret,
@@ -97,15 +106,16 @@ def _program(
     *,
     shape: Geometry,
     block_kv: int,
+    programs: int,
+    batch_invariant: bool,
 ) -> None:
-    program, row, split = (program_id(axis) for axis in range(3))
+    program, row, lane = (program_id(axis) for axis in range(3))
     splits = partials.lse.shape[2]
     context_len = decodes.context_len[row]
     first, end, each = split_steps(context_len, shape.options.window, block_kv, splits)
-    begin = first + split * each
 
-    @when(begin < end)
-    def _() -> None:
+    def attend(split: Array) -> None:
+        begin = first + split * each
         rows = _heads(decodes, row, program, shape)
         task = make_task(operands, shape, rows, block_kv)
         last = jnp.minimum(begin + each, end)
@@ -115,6 +125,13 @@ def _program(
         place = (index[0], rows.head[:, None], index[1])
         write_heads(partials.out, place, shape.dim, rows.exists[:, None], out)
         store(partials.lse.at[row, rows.head, split], lse, rows.exists)
+
+    if programs == splits and not batch_invariant:
+        when(first + lane * each < end)(lambda: attend(lane))
+    else:  # the same loop for any number of programs
+        used = lax.div(end - first + each - 1, each)
+        turns = lax.div(jnp.maximum(used - lane, 0) + (programs - 1), programs)
+        lax.fori_loop(0, turns, lambda turn, _: attend(lane + turn * programs), None)
 
 
 def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> Rows:

@@ -30,10 +30,15 @@ from pallas_kernels.tuning import TritonPrefillConfig
 
 
 class Tiles(NamedTuple):
-    """The tiles, as in `GpuMetadata`, and the call's arrays that give their positions."""
+    """The tiles, as in `GpuMetadata`, and the call's arrays that give their positions.
+
+    Attributes:
+        queries: each sequence's first queries, which are in tiles.
+    """
 
     seq: Int[Array, " NT"]
     start: Int[Array, " NT"]
+    queries: Int[Array, " S"]
     context_lens: Int[Array, " S"]
     query_start_loc: Int[Array, " S+1"]
 
@@ -72,10 +77,11 @@ def attend_tiles(
     config: TritonPrefillConfig,
     interpret: bool,
 ) -> Result:
-    """Attention of the sequences with several query tokens; zeros and -inf for all other tokens."""
+    """Attention of the queries in tiles; zeros and -inf for all other tokens."""
     tiles = Tiles(
         metadata.tile_seq,
         metadata.tile_start,
+        metadata.other_queries,
         context_lens.astype(jnp.int32),
         query_start_loc.astype(jnp.int32),
     )
@@ -116,9 +122,9 @@ def _program(
     offset = tiles.start[tile] + lax.rem(part, cut.parts) * cut.queries
     seq, num_seqs = tiles.seq[tile], len(tiles.context_lens)
     # Of a tile that does not exist the sequence is S, and has no queries.
-    begin, end = (tiles.query_start_loc[jnp.minimum(i, num_seqs)] for i in (seq, seq + 1))
+    queries = jnp.where(seq < num_seqs, tiles.queries[jnp.minimum(seq, num_seqs - 1)], 0)
 
-    @when(offset < end - begin)
+    @when(offset < queries)
     def _() -> None:
         rows = _rows(tiles, seq, offset, program, shape, cut)
         out, lse = _attend(operands, rows, shape, block_kv)
@@ -134,7 +140,7 @@ def _rows(
 ) -> Rows:
     """A sequence's queries from `offset` on, each once per query head of the program."""
     begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
-    count = jnp.minimum(end - begin - offset, cut.queries)
+    count = jnp.minimum(tiles.queries[seq] - offset, cut.queries)
     first = tiles.context_lens[seq] - (end - begin) + offset
     chunks = -(-shape.group // cut.heads)
     kv_head = lax.div(program, chunks)

@@ -1,7 +1,8 @@
 """How decode splits one context over several programs (split KV, as in flash decoding).
 
 The number of splits is static, like the grid; their lengths depend on the context. A short context
-uses only the first splits, and the programs of the others exit at once.
+uses only the first splits, and the programs of the others exit at once. With a number of splits
+that is always the same, a row's splits depend on its own context alone.
 """
 
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ PROGRAMS_PER_SM = 2
 LEAST_SPLITS = 4
 # One program merges all splits of a row, and more sums would not fit into its registers.
 MOST_SPLITS = 64
+# Splits of each context where no order may depend on the step's other rows. Too few to fill a GPU
+# with one row of a single KV head, and few enough that the partial sums of 256 rows stay small.
+FIXED_SPLITS = 32
 # Fewest steps of the loop in a split, so that loads overlap.
 LEAST_STEPS = 2
 

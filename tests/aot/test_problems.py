@@ -39,6 +39,7 @@ def test_a_case_at_its_limits_passes() -> None:
         ({"starts": MOST._replace(graphs=4)}, "graphs in one run: 4 > 3"),
         ({"starts": MOST._replace(updates=3)}, "updates in one run: 3 > 2"),
         ({"starts": MOST._replace(kernels=51)}, "kernels in one run: 51 > 50"),
+        ({"differing": ["paged_decode"]}, "paged_decode: other instructions for another number"),
         ({"aliased": 159}, "only 159 of 160 donated bytes are reused"),
         ({"kernels": []}, "no kernel was found"),
     ],

@@ -1,6 +1,8 @@
 """Registers, spills and shared memory out of what the compilers print."""
 
-from pallas_kernels.aot.ptx import LAUNCH, Resources, mosaic_kernels, parse_report
+from pathlib import Path
+
+from pallas_kernels.aot.ptx import LAUNCH, Resources, arithmetic, mosaic_kernels, parse_report
 
 REPORT = """\
 ptxas info    : 0 bytes gmem
@@ -35,3 +37,35 @@ def test_kernels_that_mosaic_printed() -> None:
 
 def test_nothing_printed_is_no_kernel() -> None:
     assert mosaic_kernels("") == []
+
+
+PTX = """\
+.entry invariant_sum(
+  .param .u64 x
+)
+{
+  add.s32 %r1, %r2, %r3;
+  add.rn.f32 %f1, %f2, %f3;
+  @%p1 fma.rn.f32 %f1, %f2, %f3, %f4;
+  shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;
+}
+.entry invariant_sum_2(
+)
+{
+  wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
+}
+.entry loop_add_fusion(
+)
+{
+  mul.rn.f32 %f1, %f2, %f3;
+}
+"""
+
+
+def test_instructions_on_floats_by_kernel(tmp_path: Path) -> None:
+    """Not those on integers, which count rows, and not other kernels'."""
+    (tmp_path / "module.ptx").write_text(PTX)
+    assert arithmetic(tmp_path, ("invariant_", "paged_")) == {
+        ("invariant_sum", "add.rn.f32", "fma.rn.f32", "shfl.sync.bfly.b32"),
+        ("invariant_sum", "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16"),
+    }

@@ -57,3 +57,8 @@ def test_the_list_of_tiles_has_room_for_the_worst_case() -> None:
     found = metadata_of([(17, 0)] * 3 + [(13, 0)], 4)
     assert int((found.tile_seq < SEQS).sum()) == 3 * 5 + 4
     assert found.tile_seq.shape == (TOKENS // 4 + SEQS,)
+
+
+def test_padding_is_in_no_row_even_if_every_sequence_decodes() -> None:
+    found = metadata_of([(1, 3)] * SEQS, 4)
+    assert found.token_row.tolist() == [*range(SEQS), *[-1] * (TOKENS - SEQS)]

@@ -20,6 +20,9 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "weights/coded_panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
+    "weights/invariant_dense.py": (
+        {"pallas_kernels.batch_invariant"}, "a weight format of these kernels"
+    ),
     "weights/panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
     "weights/w8a8.py": ({"cpu_kernels"}, "a weight format of these kernels"),
 }  # fmt: skip

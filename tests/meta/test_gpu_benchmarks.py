@@ -18,6 +18,7 @@ from benchmarks.gpu.checks import DEVICE_TESTS, digest
 from benchmarks.gpu.engine.child import GRAPHS, PARTS, TRACE
 from benchmarks.gpu.engine.graphs import ON_DEVICE, VARIANTS
 from benchmarks.gpu.engine.graphs import SMOKE as FEW_VARIANTS
+from benchmarks.gpu.engine.invariant import PART as INVARIANT
 from benchmarks.gpu.plan import BUDGET, PLAN, STEPS, Step
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.shapes import AIMS, BESIDE, NEW, REST
@@ -49,7 +50,10 @@ def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     assert {row["part"] for row in found["rows"]} == {"decode", "experts", "quantised weights"}
     assert all(float(error) < 1e-2 for error in found["errors"].values())
     parts = found["models"][SMALL]
-    assert set(parts) == {"start", "warm-up", "graphs", "best graphs", *plan.ENGINE}
+    assert set(parts) == {"start", "warm-up", "graphs", "best graphs", INVARIANT, *plan.ENGINE}
+    assert parts[INVARIANT]["decode of 1, times"] > 0
+    same = {"compared": 2, "other tokens": 0, "other log-probabilities": 0}  # as on any CPU
+    assert parts[INVARIANT]["requests that differ, batch-invariant"] == same
     assert set(parts["graphs"]["decode of 1"]) == {*FEW_VARIANTS, ON_DEVICE}
     assert parts["throughput"]["steps"] > 0 and parts["throughput"]["output_tokens_per_s"] > 0
     assert "attention over pages" in parts["profile"]["decode of 1"]["parts"]

@@ -44,9 +44,9 @@ WAYS: dict[str, tuple[Spans, int]] = {
 class Steps:
     """A model, and the cache of 1 + COMPANY sequences, whose tokens are known before."""
 
-    def __init__(self, path: Path, dtype: str) -> None:
-        self.dtype = jnp.dtype(dtype)
-        self.model = load_model(str(path), dtype=self.dtype)
+    def __init__(self, path: Path, dtype: str, **invariant: bool) -> None:
+        self.dtype, self.invariant = jnp.dtype(dtype), invariant
+        self.model = load_model(str(path), dtype=self.dtype, **invariant)
         rng, seqs = np.random.default_rng(0), 1 + COMPANY
         self.tokens = rng.integers(5, self.model.config.spec.vocab_size, (seqs, 40))
         self.prompts = np.array([PROMPT, *rng.integers(1, 9, COMPANY)])
@@ -56,7 +56,8 @@ class Steps:
     def _step(self, params: Any, kv_cache: Any, ids: Any, arrays: Any, prompt_lens: Any) -> Any:
         model: Decoder = nnx.merge(self.model.graphdef, params)
         attentions = model.spec.attentions
-        batch = make_batch(attentions, kv_cache, *arrays, dtype=self.dtype, prompt_lens=prompt_lens)
+        more = {"dtype": self.dtype, "prompt_lens": prompt_lens, **self.invariant}
+        batch = make_batch(attentions, kv_cache, *arrays, **more)
         hidden, kv_cache = model(ids, batch, kv_cache)
         return model.compute_logits(hidden), kv_cache
 
@@ -136,5 +137,19 @@ def check(name: str, dtype: str, folder: Path) -> None:
     expected = steps.logits([(0, PROMPT), *DECODES], 0)
     for way, (spans, company) in WAYS.items():
         found = steps.logits(spans, company)
+        differing = np.flatnonzero((found != expected).any(axis=1))
+        assert not differing.size, f"{way}: positions {differing}"
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("qwen3", "float32"), ("bloom", "bfloat16")])
+def test_i52_with_a_gpu_s_kernels(name: str, dtype: str, tmp_path: Path) -> None:
+    """I52 with `batch_invariant`, whose kernels for GPUs are interpreted here."""
+    write(CASES[name], tmp_path)
+    steps = Steps(tmp_path, dtype, batch_invariant=True)
+    expected = steps.logits([(0, PROMPT), *DECODES], 0)
+    plain = Steps(tmp_path, dtype).logits([(0, PROMPT), *DECODES], 0)
+    np.testing.assert_allclose(expected, plain, atol=1e-4 if dtype == "float32" else 0.1)
+    for way, (spans, company) in WAYS.items():
+        found = steps.logits(spans, min(company, 3))
         differing = np.flatnonzero((found != expected).any(axis=1))
         assert not differing.size, f"{way}: positions {differing}"

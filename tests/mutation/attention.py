@@ -10,8 +10,12 @@ METADATA: list[Mutant] = [
     *plant(
         f"{FOLDER}/decode_rows.py",
         TESTS,
-        ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get a row's sum"),
-        ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
+        (
+            "rows_before[token_seq] + decode, -1)",
+            "rows_before[token_seq] + decode, 0)",
+            "prefills get a row's sum",
+        ),
+        ("(token < starts[-1]) & (decode >= 0)", "(decode >= 0)", "padding gets a result"),
     ),
     *plant(
         f"{FOLDER}/xla/metadata.py",

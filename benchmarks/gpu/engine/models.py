@@ -120,11 +120,20 @@ def write_config(name: str, folder: Path, smoke: bool) -> None:
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
 
 
-def build(name: str, smoke: bool, codes: str | None = None) -> LLMEngine:
+def build(
+    name: str,
+    smoke: bool,
+    codes: str | None = None,
+    *,
+    batch_invariant: bool = False,
+    most_blocks: int | None = None,
+) -> LLMEngine:
     """The engine around one of `MODELS`, or around a tiny one.
 
     Args:
         codes: A key of `QUANTISED`; None: weights in bfloat16.
+        batch_invariant: The engine's setting.
+        most_blocks: KV blocks, if the card is not to be filled with them.
 
     Raises:
         OutOfMemoryError: It does not fit this card.
@@ -141,7 +150,8 @@ def build(name: str, smoke: bool, codes: str | None = None) -> LLMEngine:
             max_model_len=scale.max_model_len,
             max_num_seqs=scale.running,
             max_num_batched_tokens=scale.step_tokens,
-            num_gpu_blocks_override=scale.num_blocks,
+            num_gpu_blocks_override=scale.num_blocks or most_blocks,
+            batch_invariant=batch_invariant,
         )
         return LLMEngine.from_config(settings)
 

@@ -29,7 +29,7 @@ OFF_DEFAULT: dict[str, Any] = {
     "load_format": "dummy", "logits_processors": ["module:Class"],
     "profiler_config": {"torch_profiler_dir": "x"}, "pooler_config": POOLER, "stream_interval": 4,
     "skip_tokenizer_init": True, "warmup": True, "enforce_eager": True, "trust_remote_code": True,
-    "cudagraph_mode": "FULL",
+    "cudagraph_mode": "FULL", "batch_invariant": True,
 }  # fmt: skip
 ONE_VALUE = {"tensor_parallel_size"}
 
