@@ -1,9 +1,10 @@
 """Prefill attention: one tile of a sequence's queries, for the query heads of one KV head.
 
 Each chunk of keys and values is first packed for the products, in float32: keys as columns, 16 side
-by side, values in columns of 16. All rows of the tile then use the packed chunk. A key's column is
-its position modulo 16, wherever a tile or a window begins, so that its weight is always added in
-the same lane.
+by side, values in columns of 16. All rows of the tile then use the packed chunk. The first chunk
+begins where the tile's first query begins to see keys. So a window puts a key in another lane in
+another tile, and its row's lanes are turned. The sum over lanes adds the same pairs however they
+are turned (`total_in_order`).
 """
 
 import numpy as np
@@ -76,24 +77,15 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
 
 
 @inner
-def first_column(start: int) -> int:
-    """The position whose key a chunk's first column holds, or would hold if it were visible."""
-    return start // LANES * LANES
-
-
-@inner
 def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: int) -> None:
-    """Packs keys to [CHUNK / 16, width, 16]: the numbers of 16 keys side by side.
-
-    Columns before the first key may hold anything. Their scores are masked.
-    """
+    """Packs keys to [CHUNK / 16, width, 16]: the numbers of 16 keys side by side."""
     width = work.width
     position = start
     while position < stop:
         run, count, _ = read_run(work, KEYS, item.seq, item.head, position, (start, stop), room)
         i = 0
         while i < count:
-            key, column = run + 4 * i * width, position - first_column(start) + i
+            key, column = run + 4 * i * width, position - start + i
             place = keys + 4 * (column // LANES * LANES * width + column % LANES)
             if column % LANES == 0:
                 # Fewer than 16 keys leave copies of the last one in columns that are masked or
@@ -109,13 +101,13 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
 
 @inner
 def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room: int) -> None:
-    """Packs values to [width / 16, CHUNK, 16], in the rows of their keys' columns."""
+    """Packs values to [width / 16, CHUNK, 16]."""
     step = 4 * work.width
     position = start
     while position < stop:
         run, count, _ = read_run(work, VALUES, item.seq, item.head, position, (start, stop), room)
         for i in range(count):
-            place = values + (position - first_column(start) + i) * BYTES
+            place = values + (position - start + i) * BYTES
             for column in range(0, step, BYTES):
                 store(place + column * CHUNK, load(run + i * step + column))
         position += count
@@ -142,11 +134,9 @@ def _add_chunk(
     values = keys + 4 * CHUNK * width
     scores = values + 4 * CHUNK * width + 4 * min(CHUNK, work.block_size) * width
     used = min(ROWS, count * group - row)
-    origin = first_column(start)
-    # End of the columns that the last row sees; later ones are not computed.
-    seen = min(stop, begin + (row + used - 1) // group + 1) - origin
-    skipped = start - origin
-    if seen <= skipped:
+    # Number of keys that the last row sees; later keys are not computed.
+    seen = min(stop, begin + (row + used - 1) // group + 1) - start
+    if seen <= 0:
         return
     columns = -(-seen // LANES) * LANES
     left, step = queries + 4 * row * width, 4 * width
@@ -154,9 +144,9 @@ def _add_chunk(
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
-        low = max(first_visible(work, position) - origin, skipped)
-        old, high, slope = get(tops + 4 * i), position + 1 - origin, slope_of(work, head)
-        away, place = origin - position, scores + 4 * i * CHUNK
+        low = first_visible(work, position) - start
+        old, high, slope = get(tops + 4 * i), position + 1 - start, slope_of(work, head)
+        away, place = start - position, scores + 4 * i * CHUNK
         top = highest(place, columns, low, min(high, seen), away, slope, work.soft_cap, old)
         if top != old:
             keep = shrink(old, top)
@@ -166,10 +156,7 @@ def _add_chunk(
     for i in range(used):
         added = weigh(scores + 4 * i * CHUNK, columns, get(tops + 4 * i))
         put(totals + 4 * i, get(totals + 4 * i) + added)
-    # What lies before the first value may be no number.
-    left, right = scores + 4 * skipped, values + BYTES * skipped
-    depth, out = seen - skipped, sums + row * step
-    _tiles(left, 4 * CHUNK, used, right, BYTES * CHUNK, depth, out, step, width, 1)
+    _tiles(scores, 4 * CHUNK, used, values, BYTES * CHUNK, seen, sums + row * step, step, width, 1)
 
 
 @inner

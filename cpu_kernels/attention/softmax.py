@@ -17,7 +17,7 @@ from cpu_kernels.simd.vectors import (
     spread,
     store,
     sub,
-    total,
+    total_in_order,
     where_less,
 )
 
@@ -61,7 +61,7 @@ def weigh(scores: int, width: int, top: Any) -> Any:
         weight = where_less(score, masked, zero, exp(sub(score, shift)))
         sums = add(sums, weight)
         store(place, weight)
-    return total(sums)
+    return total_in_order(sums)
 
 
 @inner

@@ -23,15 +23,6 @@ MUTANTS: list[Mutant] = [
         ("+ query * parts - begin", "- begin", "a sequence's decodes share their partial results"),
     ),
     *plant(
-        f"{FOLDER}/attention/prefill.py",
-        BITS,
-        (
-            "return start // LANES * LANES",
-            "return start + 0 * LANES",
-            "the lane of a weight depends on where a window begins",
-        ),
-    ),
-    *plant(
         f"{FOLDER}/sampling/softmax.py",
         ("tests/kernels/test_softmax.py",),
         (
