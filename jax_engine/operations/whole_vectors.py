@@ -25,5 +25,5 @@ def in_whole_vectors(
     flat = jnp.pad(x.reshape(-1), (0, -x.size % NUMBERS))
     # Without the barriers, all of this would be one loop over the numbers that are wanted.
     whole = lax.optimization_barrier(flat.reshape(-1, NUMBERS))
-    result = lax.optimization_barrier(function(whole))
+    result: Array = lax.optimization_barrier(function(whole))
     return result.reshape(-1)[: x.size].reshape(x.shape)

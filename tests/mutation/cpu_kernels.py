@@ -53,11 +53,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention/prefill.py",
         ATTENTION,
-        ("position + 1 - origin, slope_of", "position - origin, slope_of", "a token misses itself"),
+        ("position + 1 - start, slope_of", "position - start, slope_of", "a token misses itself"),
         ("keep = shrink(old, top)", "keep = shrink(top, top)", "old chunks are not rescaled"),
         (
-            "(row + used - 1) // group + 1) - origin",
-            "row // group + 1) - origin",
+            "(row + used - 1) // group + 1) - start",
+            "row // group + 1) - start",
             "rows see too little",
         ),
     ),

@@ -36,7 +36,11 @@ ROTARY: list[Mutant] = [
     *plant(
         f"{FOLDER}/rotary.py",
         ALL_KINDS,
-        ("jnp.sin(angles) * scaling", "jnp.sin(angles)", "yarn's factor reaches the cosines only"),
+        (
+            "cos * scaling, sin * scaling",
+            "cos * scaling, sin",
+            "yarn's factor reaches the cosines only",
+        ),
         (
             "first * cos - second * sin",
             "first * cos + second * sin",
