@@ -1,0 +1,34 @@
+"""Tests are collected for planted bugs, in a process of their own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.meta.trees import ROOT
+
+COLLECT = """
+import sys
+from tests.mutation.judging import with_tests
+with_tests(sys.argv[1:], lambda items: print(len(items), "tests"))
+print("and on")
+"""
+
+
+def collect(*paths: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", COLLECT, *paths]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_whole_suites_need_not_have_run() -> None:
+    """A run of both fails if one of their events never happened. Here nothing is run."""
+    suites = [f"tests/properties/test_engine_{one}.py" for one in ("shell", "against_reference")]
+    done = collect(*suites)
+    assert done.returncode == 0 and " tests\nand on" in done.stdout, done.stderr
+
+
+def test_a_file_that_cannot_be_imported_ends_it(tmp_path: Path) -> None:
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("import nothing_of_this_name\n")
+    done = collect(str(broken))
+    assert done.returncode == 1 and "could not be collected" in done.stderr
+    assert "and on" not in done.stdout
