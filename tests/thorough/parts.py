@@ -83,7 +83,7 @@ PARTS = (
     Part(
         "crowds",
         ("tests/properties/test_equal_bits.py::test_i52_the_same_bits_in_a_crowd",),
-        examples=500,
+        examples=200,
         optimised=True,
     ),
     Part("reference", ("tests/reference",), examples=150),
