@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.codes import E4M3, INT8, Kind, groups_of, meaning
-from jax_engine.weights.dense import Dense, product_by_rows
+from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import ArraySpec, Matrix, Weight
 
 CODES, SCALES, MINIMUMS = "codes", "scales", "minimums"
@@ -71,11 +71,9 @@ class Coded(RowsOfCodes, Dense):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        x = self._in_order(x, weight)
+        if self.ordered:
+            x = x[:, weight.arrays[ORDER]]
         return super().matmul(x, weight, layer, num_rows, out_dtype=out_dtype)
-
-    def _in_order(self, x: Float[Array, "T in"], weight: Weight) -> Float[Array, "T in"]:
-        return x[:, weight.arrays[ORDER]] if self.ordered else x
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         assert not self.ordered
@@ -85,18 +83,9 @@ class Coded(RowsOfCodes, Dense):
 
 @dataclass(frozen=True)
 class CodedByRows(Coded):
-    """`Coded` for a CPU without kernels; see `product_by_rows`."""
+    """`Coded` for a CPU without kernels."""
 
-    def matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        *,
-        out_dtype: jnp.dtype,
-    ) -> Float[Array, "T out"]:
-        return product_by_rows(self._in_order(x, weight), self._one_layer(weight, layer), out_dtype)
+    _multiply = IndexedDense._multiply
 
 
 def decoded(

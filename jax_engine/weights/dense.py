@@ -50,15 +50,18 @@ class Dense(WeightFormat):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        """Computes all rows: XLA cannot skip those beyond `num_rows`.
+        """Computes all rows: XLA cannot skip those beyond `num_rows`."""
+        return self._multiply(x, self._one_layer(weight, layer), out_dtype)
+
+    def _multiply(
+        self, x: Float[Array, "T in"], values: Float[Array, "out in"], dtype: jnp.dtype
+    ) -> Float[Array, "T out"]:
+        """x @ values.T.
 
         XLA treats a single row as a vector, for which cuBLAS has no product of mixed types, so it
         converts the whole weight first: three times the traffic. Two rows avoid that.
         """
-        tokens = x.shape[0]
-        if tokens == 1 and out_dtype != x.dtype:
-            x = jnp.pad(x, ((0, 1), (0, 0)))
-        return _product(x, self._one_layer(weight, layer), out_dtype)[:tokens]
+        return _product(_at_least(x, 1 if dtype == x.dtype else 2), values, dtype)[: len(x)]
 
     def grouped_matmul(
         self,
@@ -102,17 +105,16 @@ class IndexedDense(Dense):
 
     indexed = True
 
-    def matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        *,
-        out_dtype: jnp.dtype,
+    def _multiply(
+        self, x: Float[Array, "T in"], values: Float[Array, "out in"], dtype: jnp.dtype
     ) -> Float[Array, "T out"]:
-        """See `product_by_rows`."""
-        return product_by_rows(x, self._one_layer(weight, layer), out_dtype)
+        """A row's bits are the same for any number of rows.
+
+        XLA treats a single row as a vector, and a matrix of a few rows in another way than larger
+        ones; each adds in an order of its own. So both get rows of zeros.
+        """
+        out = _product(_at_least(x, ROWS_OF_X), _at_least(values, ROWS_OF_MATRIX), dtype)
+        return out[: len(x), : len(values)]
 
     def batched_matmul(
         self,
@@ -135,18 +137,6 @@ class IndexedDense(Dense):
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """float32, in which a CPU computes products anyway; see `InPanels.result_dtype`."""
         return jnp.dtype(jnp.float32)
-
-
-def product_by_rows(
-    x: Float[Array, "T in"], values: Float[Array, "out in"], dtype: jnp.dtype
-) -> Float[Array, "T out"]:
-    """x @ values.T on a CPU, where a row's bits are the same for any number of rows.
-
-    XLA treats a single row as a vector, and a matrix of a few rows in another way than larger ones;
-    each adds in an order of its own. So both get rows of zeros.
-    """
-    out = _product(_at_least(x, ROWS_OF_X), _at_least(values, ROWS_OF_MATRIX), dtype)
-    return out[: len(x), : len(values)]
 
 
 def _at_least(x: Float[Array, "..."], rows: int, axis: int = 0) -> Float[Array, "..."]:

@@ -10,7 +10,7 @@ from pallas_kernels.call import Call, Options
 from pallas_kernels.device import target_device
 from pallas_kernels.xla.blocks import Partial
 from pallas_kernels.xla.decode import attend_rows
-from pallas_kernels.xla.metadata import XlaMetadata, by_position
+from pallas_kernels.xla.metadata import XlaMetadata
 from pallas_kernels.xla.metadata import make_metadata as make_metadata
 from pallas_kernels.xla.prefill import attend_tiles
 
@@ -28,8 +28,8 @@ def attend(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     end. Elsewhere small loops would cost more than they do here.
     """
     if call.prompt_lens is not None and str(target_device().platform) == "cpu":
-        batch = call.context_lens, call.query_start_loc, call.prompt_lens
-        metadata = by_position(*batch, len(call.q))
+        batch = call.context_lens, call.query_start_loc, len(call.q)
+        metadata = make_metadata(*batch, decode_only=False, prompt_lens=call.prompt_lens)
     lse = jnp.full(call.q.shape[:2], -jnp.inf) if options.return_lse else None
     rest: Partial = (jnp.zeros_like(call.q), lse)
     if not metadata.decode_only:

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from pallas_kernels.decode_rows import decode_rows
-from pallas_kernels.ranges import cumulative, owner
+from pallas_kernels.ranges import cumulative
 
 # Most and fewest queries in one tile.
 TILE_QUERIES = 64
 SMALLEST_TILE = 8
-POSITIONS = 32  # of one tile where tiles begin at multiples of it: see `by_position`
+POSITIONS = 32  # of one tile where tiles begin at multiples of it: see `make_metadata`
 
 
 @functools.partial(
@@ -70,59 +70,30 @@ def make_metadata(
     num_tokens: int,
     *,
     decode_only: bool,
+    prompt_lens: Int[Array, " S"] | None = None,
 ) -> XlaMetadata:
-    """The work of one step; see `pallas_kernels.make_metadata`."""
-    rows = decode_rows(context_lens, query_start_loc, num_tokens)
-    size = tile_queries(num_tokens)
+    """The work of one step; see `pallas_kernels.make_metadata`.
+
+    With `prompt_lens`, queries of prompts are in tiles, and all behind them are rows. A tile begins
+    at a multiple of POSITIONS. So a query is at the same place of a tile of the same size in any
+    step, and its sums have the same order.
+    """
+    rows = decode_rows(context_lens, query_start_loc, num_tokens, prompt_lens)
+    size, lead = tile_queries(num_tokens), jnp.zeros_like(rows.other_queries)
+    if prompt_lens is not None:
+        first = (context_lens - jnp.diff(query_start_loc)).astype(jnp.int32)
+        size, lead = POSITIONS, jnp.where(rows.other_queries > 0, first % POSITIONS, 0)
     return XlaMetadata(
         row_seq=rows.row_seq,
         row_token=rows.row_token,
         row_context_len=rows.row_context_len,
         token_row=rows.token_row,
-        seq_tiles=cumulative(-(-rows.other_queries // size)),
+        seq_tiles=cumulative(-(-(lead + rows.other_queries) // size)),
         seq_queries=rows.other_queries,
-        seq_lead=jnp.zeros_like(rows.other_queries),
+        seq_lead=lead,
         tile_queries=size,
         decode_only=decode_only,
-    )
-
-
-def by_position(
-    context_lens: Int[Array, " S"],
-    query_start_loc: Int[Array, " S+1"],
-    prompt_lens: Int[Array, " S"],
-    num_tokens: int,
-) -> XlaMetadata:
-    """The same where queries of prompts are in tiles, and all behind them are rows.
-
-    A tile begins at a multiple of POSITIONS. So a query is at the same place of a tile of the same
-    size in any step, and its sums have the same order.
-    """
-    context_lens, starts, prompt_lens = (
-        one.astype(jnp.int32) for one in (context_lens, query_start_loc, prompt_lens)
-    )
-    token, counts = jnp.arange(num_tokens, dtype=jnp.int32), jnp.diff(starts)
-    seq = jnp.minimum(owner(starts, token), len(context_lens) - 1)
-    position = token - starts[seq + 1] + context_lens[seq]
-    is_row = (token < starts[-1]) & (position >= prompt_lens[seq])
-    before = cumulative(is_row)
-    places = jnp.where(is_row, before[:-1], num_tokens)
-    row_token = jnp.zeros_like(token).at[places].set(token, mode="drop")
-    exists = token < before[-1]
-    first = context_lens - counts
-    queries = jnp.clip(prompt_lens - first, 0, counts)
-    lead = jnp.where(queries > 0, first % POSITIONS, 0)
-    return XlaMetadata(
-        row_seq=jnp.where(exists, seq[row_token], 0),
-        row_token=row_token,
-        row_context_len=jnp.where(exists, position[row_token] + 1, 0),
-        token_row=jnp.where(is_row, before[:-1], -1),
-        seq_tiles=cumulative(-(-(lead + queries) // POSITIONS)),
-        seq_queries=queries,
-        seq_lead=lead,
-        tile_queries=POSITIONS,
-        decode_only=False,
-        by_position=True,
+        by_position=prompt_lens is not None,
     )
 
 

@@ -20,7 +20,11 @@ METADATA: list[Mutant] = [
     *plant(
         f"{FOLDER}/xla/metadata.py",
         TESTS,
-        ("-(-rows.other_queries // size)", "(rows.other_queries // size)", "the last tile is lost"),
+        (
+            "-(-(lead + rows.other_queries) // size)",
+            "(lead + rows.other_queries) // size",
+            "the last tile is lost",
+        ),
     ),
     *plant(
         f"{FOLDER}/ranges.py",

@@ -94,7 +94,7 @@ def crowds(draw: st.DrawFn) -> tuple[Pool, dict[str, Any], list[Guest]]:
     return pool, how, guests
 
 
-@settings(max_examples=settings.default.max_examples // 5)
+@settings(max_examples=max(1, settings.default.max_examples // 5))
 @given(crowds())
 def test_i52_the_same_bits_in_a_crowd(drawn: tuple[Pool, dict[str, Any], list[Guest]]) -> None:
     """I52: several hundred requests, some of which leave; also windows, experts and latents."""
