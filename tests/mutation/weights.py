@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
             "super().load(source, made_of, words, held, matrix)",
             "what is held as it is takes a second copy",
         ),
-        ("out_dtype)[:tokens]", "out_dtype)", "a row too many comes back"),
+        ("values, dtype)[: len(x)]", "values, dtype)", "a row too many comes back"),
         ('get(mode="clip")', 'get(mode="clip") * 0.5', "vectors at half their length"),
     ),
     *plant(
