@@ -15,6 +15,10 @@ METADATA: list[Mutant] = [
             "rows_before[token_seq] + decode, 0)",
             "prefills get a row's sum",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/decode_rows.py",
+        ("tests/kernels/test_gpu_metadata.py",),
         ("(token < starts[-1]) & (decode >= 0)", "(decode >= 0)", "padding gets a result"),
     ),
     *plant(
