@@ -9,6 +9,7 @@ from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.modes import CudagraphMode, Policy, PreemptionRule, Scheduling
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
+from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.typed_fields import check_types, named_fields, suggestion
 from jax_engine.vllm_settings import with_cudagraph_mode, without_vllm_settings
 
@@ -92,6 +93,8 @@ class EngineConfig:
         long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
         async_scheduling: Plan and launch a step while the one before it runs; the outputs are the
             same. None: on with unified scheduling.
+        speculative_config: Guess tokens and verify several in one step: a `SpeculativeConfig`, or
+            its fields. Outputs are the same, to the bit on a CPU. Needs unified scheduling.
         load_format: "dummy": random weights drawn from `seed`; only config.json is read.
             "sharded_state": files written by `LLMEngine.save_sharded_state`.
         logits_processors: Classes of vLLM's kind of logits processors, or their names
@@ -150,6 +153,7 @@ class EngineConfig:
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
     async_scheduling: bool | None = None
+    speculative_config: SpeculativeConfig | None = None  # made of a mapping, too
     load_format: LoadFormat = "auto"
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
@@ -169,6 +173,10 @@ class EngineConfig:
                 object.__setattr__(self, one.name, one.default)
         if isinstance(self.pooler_config, Mapping):
             object.__setattr__(self, "pooler_config", _pooler(self.pooler_config))
+        if isinstance(self.speculative_config, Mapping):
+            given = self.speculative_config
+            made = SpeculativeConfig.of(given) if given else None
+            object.__setattr__(self, "speculative_config", made)
         check_types(self, ConfigError)
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)

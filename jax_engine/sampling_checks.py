@@ -70,6 +70,8 @@ def _check_counts(params: Any) -> None:
     _check_logprob_tokens(params)
     if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens != -1:
         check_integer("truncate_prompt_tokens", params.truncate_prompt_tokens, 1)
+    if params.num_speculative_tokens is not None:
+        check_integer("num_speculative_tokens", params.num_speculative_tokens, 0)
     if params.seed is not None:
         check_integer("seed", params.seed, -(2**63), 2**64 - 1)
 

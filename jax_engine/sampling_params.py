@@ -90,6 +90,8 @@ class SamplingParams:
             its own.
         trace_decode_token_ids: Replays these tokens as the output, with the log-probabilities that
             the model gives them; nothing else ends it.
+        num_speculative_tokens: The most guesses for this request in one step, if the engine has a
+            `speculative_config`; 0: none. At most as many as that says; None: as many.
         skip_clone: `clone` copies only this object, not the objects in its fields.
         use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as other
             requests. A temperature above 0 divides its logits.
@@ -133,6 +135,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     extra_args: dict[str, Any] | None = None
     trace_decode_token_ids: list[int] | None = None
+    num_speculative_tokens: int | None = None
     skip_clone: bool = False
     use_beam_search: bool = False
     length_penalty: float = 1.0

@@ -34,6 +34,7 @@ class Row(NamedTuple):
         tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is sample r of
             the last step that drew any, and is not known on the host yet.
         history: All tokens up to the row's end, if the request has penalties; else None.
+        num_draft: The last so many tokens are guesses, which the tokens drawn before them verify.
     """
 
     seq_id: int
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     start: int
     tokens: list[int]
     history: list[int] | None = None
+    num_draft: int = 0
 
     @property
     def end(self) -> int:
@@ -53,8 +55,9 @@ class Samples:
     """Tokens to draw: behind any token of the batch, and several may be behind one.
 
     A prompt about to fork into n sequences has n samples behind its last token, a chunk that does
-    not reach the end of its prompt has none. The position of a draw in its sequence, and with it
-    all that came before, follows from the token in front of it.
+    not reach the end of its prompt has none, a row with guesses has one behind each. The position
+    of a draw in its sequence, and with it all that came before, follows from the token in front of
+    it.
 
     Attributes:
         tokens: The token of the step that each follows, counted over all rows.

@@ -54,7 +54,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
     # Speculative decoding: the same outputs, sooner
     "num_speculative_tokens": (None,), "spec_method": (None,), "spec_model": (None,),
-    "spec_tokens": (None,), "speculative_config": (None,), "speculative_model": (None,),
+    "spec_tokens": (None,), "speculative_model": (None,),
     # Files
     "config_format": ("auto", "hf"), "ignore_patterns": ("original/**/*",),
     "model_loader_extra_config": (None,), "pt_load_map_location": ("cpu",),

@@ -152,6 +152,21 @@ class BlockManager(BlockView):
         if table is not None:
             self._register(table, token_ids, num_tokens, cache_salt)
 
+    def trim(self, seq_id: int, num_tokens: int) -> None:
+        """Gives the blocks behind the first `num_tokens` positions back, which drafts had filled.
+
+        They are the next to be allocated. A no-op without a table.
+
+        Raises:
+            BlockError: The sequence is swapped out.
+        """
+        table = self.tables.get(seq_id)
+        if table is None:
+            return
+        table.check_writable(seq_id, ())
+        self.gpu.return_all(table.cut(-(-num_tokens // self.block_size)))
+        table.room = 0  # the next write registers what the accepted drafts have filled
+
     def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
         """Gives the child the parent's first `num_blocks` blocks (all by default) to share.
 

@@ -115,6 +115,16 @@ class BlockPool:
         for block in reversed(blocks):
             self.free(block)
 
+    def return_all(self, blocks: Sequence[int]) -> None:
+        """As `free_all`, of blocks without contents: they are the next to be allocated again.
+
+        Anywhere else in the order, blocks whose contents are cached would be lost before them.
+        """
+        for block in reversed(blocks):
+            self.free(block)
+            if not self.refs[block]:
+                self._free.move_to_end(block, last=self._newest_first)
+
     def _known(self, block: int) -> int:
         if not 0 <= block < self.num_blocks:  # a negative index would quietly hit another block
             raise BlockError(

@@ -45,6 +45,13 @@ class BlockTable:
         self.row[end : end + len(blocks)] = blocks
         self.ids += blocks
 
+    def cut(self, num_blocks: int) -> list[int]:
+        """Removes the physical blocks behind the first `num_blocks`, and returns them."""
+        removed = self.ids[num_blocks:]
+        del self.ids[num_blocks:]
+        self.row[num_blocks : num_blocks + len(removed)] = 0
+        return removed
+
     def replace(self, index: int, block: int) -> None:
         """Puts another physical block behind logical block `index` (copy-on-write)."""
         self.ids[index] = block

@@ -62,6 +62,18 @@ class Limits:
             )
 
 
+def check_drafts(max_draft_tokens: int, scheduling: Scheduling) -> None:
+    """
+    Raises:
+        ConfigError: An SOSP mode, whose steps decode one token a sequence, is asked for drafts.
+    """
+    if max_draft_tokens and scheduling != "unified":
+        raise ConfigError(
+            f"speculative_config needs scheduling='unified', got {scheduling!r}: leave one of "
+            "them out"
+        )
+
+
 def check_prefix_caching(enabled: bool, scheduling: Scheduling) -> None:
     """
     Raises:

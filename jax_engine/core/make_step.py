@@ -30,8 +30,12 @@ def make_step(
 
 
 def _row(item: ScheduledSequence) -> Row:
-    seq, group, start, num_tokens, num_samples = item
+    seq, group, start, num_tokens, num_samples, drafts = item
     pending = seq.pending
+    if drafts:
+        history = [*seq.token_ids, *drafts] if group.needs_history else None
+        tokens = [seq.token_ids[start], *drafts]
+        return Row(seq.seq_id, group.number, start, tokens, history, len(drafts))
     if num_tokens == 1:
         tokens = [pending or seq.token_ids[start]]
     else:
@@ -45,13 +49,19 @@ def _row(item: ScheduledSequence) -> Row:
 
 
 def _samples(plan: SchedulerOutput) -> Samples:
-    """All behind the last token of a row: one, or one for each sequence of a fork."""
+    """All behind the last token of a row: one, or one for each sequence of a fork.
+
+    A row with drafts has one behind each of its tokens.
+    """
     tokens: list[int] = []
     indices: list[int] = []
     token = -1
-    for seq, _, _, num_tokens, num_samples in plan.scheduled:
+    for seq, _, _, num_tokens, num_samples, drafts in plan.scheduled:
         token += num_tokens
-        if num_samples == 1:  # most rows: as below, and faster
+        if drafts:
+            tokens += range(token - len(drafts), token + 1)
+            indices += [seq.index] * num_tokens
+        elif num_samples == 1:  # most rows: as below, and faster
             tokens.append(token)
             indices.append(seq.index)
         else:

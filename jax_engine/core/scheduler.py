@@ -12,7 +12,8 @@ from jax_engine.core import sosp, unified
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import take_samples
-from jax_engine.core.limits import Limits, check_prefix_caching
+from jax_engine.core.drafts import Drafts, accepted, add_drafts
+from jax_engine.core.limits import Limits, check_drafts, check_prefix_caching
 from jax_engine.core.preemption import MeasureCosts
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
@@ -38,6 +39,7 @@ class Scheduler:
         preemption_costs: Measures the costs that "auto" compares, when it first has to.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
+        max_draft_tokens: Drafts of all sequences in one step.
 
     Raises:
         ConfigError: A limit is too small or contradicts another, or "auto" has no costs.
@@ -56,6 +58,7 @@ class Scheduler:
         preemption_costs: MeasureCosts | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
+        max_draft_tokens: int = 0,
     ) -> None:
         limits = Limits(
             max_num_seqs,
@@ -66,6 +69,7 @@ class Scheduler:
             long_prefill_token_threshold,
         )
         check_prefix_caching(block_manager.enable_prefix_caching, scheduling)
+        check_drafts(max_draft_tokens, scheduling)
         self.block_manager = block_manager
         self.scheduling = scheduling
         self.policy = policy
@@ -73,6 +77,8 @@ class Scheduler:
         self._state = SchedulerState(block_manager, limits, preemption_mode, preemption_costs)
         self._scheduled: list[ScheduledSequence] = []
         self._advanced: list[ScheduledSequence] = []
+        self._accepted: list[tuple[ScheduledSequence, list[int]]] = []
+        self._max_draft_tokens = max_draft_tokens
         self._num_added = 0
 
     @property
@@ -105,6 +111,11 @@ class Scheduler:
     def num_preemptions(self) -> dict[PreemptionMode, int]:
         """Number of preemptions, by mode."""
         return self._state.num_preemptions
+
+    @property
+    def seq_ids(self) -> set[int]:
+        """Those of all unfinished sequences."""
+        return self._state.seq_ids
 
     def has_unfinished(self) -> bool:
         return bool(self._state.groups)
@@ -165,13 +176,20 @@ class Scheduler:
         """
         return self._state.end(seq, group, reason, stop_reason)
 
-    def schedule(self) -> SchedulerOutput:
-        """Plans the next step, but does not count its positions as computed yet."""
+    def schedule(self, drafts: Drafts | None = None) -> SchedulerOutput:
+        """Plans the next step, but does not count its positions as computed yet.
+
+        Args:
+            drafts: Guesses to verify in this step, as far as it has room for them.
+        """
+        assert not self._accepted, "take_accepted must come first"
         out = SchedulerOutput()
         if self.scheduling == "unified":
             unified.schedule(self._state, out)
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
+        if drafts:
+            add_drafts(self._state, out, drafts, self._max_draft_tokens)
         self._scheduled = out.scheduled
         return out
 
@@ -179,12 +197,19 @@ class Scheduler:
         """Whether the planned step leaves only the values of its tokens unknown.
 
         Planning ahead must wait for a prompt that forks, for beams (their candidates decide which
-        forks), for a group that needs its tokens' values, and in the SOSP modes, which have phases.
+        forks), for a group that needs its tokens' values, for drafts, which may be wrong, and in
+        the SOSP modes, which have phases.
         """
         return self.scheduling == "unified" and all(
             [
-                not samples or (samples == 1 and group.beam is None and not group.needs_last_token)
-                for _, group, _, _, samples in self._scheduled
+                not samples
+                or (
+                    samples == 1
+                    and group.beam is None
+                    and not group.needs_last_token
+                    and not drafts
+                )
+                for _, group, _, _, samples, drafts in self._scheduled
             ]
         )
 
@@ -197,7 +222,7 @@ class Scheduler:
         """
         self._advanced, self._scheduled = self._scheduled, []
         row = 0
-        for seq, group, _, num_tokens, num_samples in self._advanced:
+        for seq, group, _, num_tokens, num_samples, _ in self._advanced:
             if seq.finish_reason is None:
                 self._count_computed(seq, group, num_tokens)
                 if num_samples and len(seq.token_ids) + 1 < group.stop.max_len:
@@ -210,7 +235,9 @@ class Scheduler:
         Args:
             sampled: For each seq_id of the step with `num_samples` > 0, that many token ids. For
                 a beam: (token id, log-probability) candidates, best first, at least
-                `group.beam.num_candidates`, or all possible ones if there are fewer.
+                `group.beam.num_candidates`, or all possible ones if there are fewer. Of a row with
+                drafts: what was drawn before each draft and behind the last one, or the first of
+                these, if the others do not count. The first is taken, `take_accepted` takes more.
 
         Returns:
             The groups that finished now. Sequences that ended since `schedule()` are skipped.
@@ -220,29 +247,67 @@ class Scheduler:
         if not advanced:
             scheduled, self._scheduled = self._scheduled, []
         ended: list[SequenceGroup] = []
-        for seq, group, _, num_tokens, num_samples in scheduled:
+        for item in scheduled:
+            seq, group, _, num_tokens, num_samples, drafts = item
             if seq.finish_reason is not None:
                 continue
             if not advanced:
-                self._count_computed(seq, group, num_tokens)
+                self._count_computed(seq, group, num_tokens - len(drafts))
             if num_samples == 0:
                 continue
             tokens = sampled[seq.seq_id]
+            if drafts:
+                self._accepted.append((item, accepted(drafts, tokens)))
             if num_samples > 1 or group.beam is not None:
                 if take_samples(self._state, seq, group, tokens):
                     ended.append(group)
                 continue
             seq.pending = 0
-            token = tokens[0]
-            seq.token_ids.append(token)
-            stop = group.stop.check(token, len(seq.token_ids))
-            if stop is not None and self._state.end(seq, group, *stop):
+            if self._append(seq, group, tokens[0]):
                 ended.append(group)
         return ended
 
+    def take_accepted(self) -> tuple[list[ScheduledSequence], list[SequenceGroup]]:
+        """Takes one more token of each row with drafts of which more are accepted.
+
+        Call it after `update`, until it takes none: so each accepted token can be looked at like
+        the token of a step, and a sequence that ends at one drops the others. At last the
+        sequences give back the blocks that wrong drafts have filled.
+
+        Returns:
+            The rows of which it took a token, and the groups that finished now.
+        """
+        taken, ended = [], []
+        for item, tokens in self._accepted:
+            seq, group = item.seq, item.group
+            if tokens and seq.finish_reason is None:
+                taken.append(item)
+                seq.num_computed_tokens += 1
+                if self._append(seq, group, tokens.pop(0)):
+                    ended.append(group)
+        if not taken:
+            self._trim()
+        return taken, ended
+
+    def _append(self, seq: Sequence, group: SequenceGroup, token: int) -> bool:
+        """Appends a sampled token; returns whether it ended the group."""
+        seq.token_ids.append(token)
+        stop = group.stop.check(token, len(seq.token_ids))
+        return stop is not None and self._state.end(seq, group, *stop)
+
+    def _trim(self) -> None:
+        for item, _ in self._accepted:
+            if item.seq.finish_reason is None:
+                seq, computed = item.seq, item.seq.num_computed_tokens
+                self.block_manager.trim(seq.seq_id, computed)
+                self.block_manager.register(
+                    seq.seq_id, seq.token_ids, computed, item.group.cache_salt
+                )
+        self._accepted = []
+
     def drop_steps(self) -> None:
         """Forgets planned steps without results; all their sequences must have ended."""
-        self._scheduled, self._advanced = [], []
+        self._scheduled, self._advanced, self._accepted = [], [], []
 
     def clear(self) -> None:
         """Aborts all requests and forgets all cached blocks, after an exception in any method.

@@ -16,12 +16,14 @@ class ScheduledSequence(NamedTuple):
     """A run of positions of one sequence to compute in this step.
 
     Attributes:
-        seq: The sequence; `seq.token_ids[start : start + num_tokens]` are fed to the model.
+        seq: The sequence; `seq.token_ids[start : start + num_tokens]` are fed to the model, the
+            last of them replaced by drafts if there are any.
         group: The sequence's request.
         start: First position.
         num_tokens: Number of positions; at least 1.
         num_samples: Tokens to sample after the last position: 0 for a chunk that does not reach
             the end, `group.num_samples` for a prompt about to fork, else 1.
+        drafts: Guesses, fed as the last of the positions. A token is sampled before each, too.
     """
 
     seq: Sequence
@@ -29,6 +31,12 @@ class ScheduledSequence(NamedTuple):
     start: int
     num_tokens: int
     num_samples: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def num_draws(self) -> int:
+        """Tokens that the step samples for it."""
+        return self.num_samples + len(self.drafts)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ class SequenceGroup:
         priority: Smaller is served first, under the priority policy.
         cache_salt: Requests of different salts share no cached prefix.
         constraints: What restricts its tokens beyond `params`; applied by the engine.
+        max_drafts: The most drafts of one of its sequences in a step.
 
     Attributes:
         seqs: The sequences of all parts so far, finished ones included. A part has one sequence
@@ -63,9 +64,10 @@ class SequenceGroup:
 
     __slots__ = (
         "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
-        "needs_history", "needs_last_token", "num_cached_tokens", "num_left", "num_preemptions",
-        "num_samples", "num_unattached", "number", "params", "part_size", "part_start", "priority",
-        "prompt_len", "reads_cache", "request_id", "reserved", "samples_per_seq", "seqs", "stop",
+        "max_drafts", "needs_history", "needs_last_token", "num_cached_tokens", "num_left",
+        "num_preemptions", "num_samples", "num_unattached", "number", "params", "part_size",
+        "part_start", "priority", "prompt_len", "reads_cache", "request_id", "reserved",
+        "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +80,7 @@ class SequenceGroup:
         priority: int = 0,
         cache_salt: str | None = None,
         constraints: Constraints | None = None,
+        max_drafts: int = 0,
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
@@ -99,6 +102,7 @@ class SequenceGroup:
         self.reads_cache = not params.wants_prompt
         self.needs_history = params.has_penalties
         self.constraints = constraints
+        self.max_drafts = max_drafts
         self.needs_last_token = constraints is not None and constraints.needs_last_token
         self.number = 0
         self.key: tuple[float, ...]

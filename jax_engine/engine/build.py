@@ -24,6 +24,7 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.operations import this_device
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
@@ -223,6 +224,7 @@ def build_scheduler(
         preemption_costs=runner.measure_costs,
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
+        max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,
     )
 
 

@@ -29,7 +29,14 @@ from jax_engine.engine.request_checks import RequestChecks, check_request_id, ch
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.saved_state import save_state
 from jax_engine.engine.stats import EngineStats, StatsRecorder
-from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
+from jax_engine.engine.step_outputs import (
+    TakenStep,
+    sampled_rows,
+    sampled_tokens,
+    take_accepted,
+    take_prompts,
+    take_tokens,
+)
 from jax_engine.engine.vllm_config import vllm_config
 from jax_engine.engine.vllm_processors import request_processor
 from jax_engine.engine_args import EngineArgs
@@ -43,6 +50,7 @@ from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.speculation.build import build_speculator
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 logger = logging.getLogger("jax_engine")
@@ -73,7 +81,12 @@ class LLMEngine:
         self.clock: Callable[[], float] = time.monotonic
         vocab_size, eos = parts.model_config.vocab_size, parts.eos_token_ids
         self._checks = RequestChecks(
-            self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
+            self.tokenizer,
+            vocab_size,
+            self.max_model_len,
+            eos,
+            self.config.max_logprobs,
+            self.config.speculative_config,
         )
         self.text_length = self._checks.text_length
         self._pid = os.getpid()
@@ -83,7 +96,10 @@ class LLMEngine:
         self._unread: list[RequestNews] = []
         self._stats = StatsRecorder(self.scheduler)
         self._pipeline = StepPipeline(
-            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
+            self.scheduler,
+            self.worker,
+            look_ahead=self.config.overlaps_steps,
+            speculator=build_speculator(parts),
         )
         self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
@@ -259,9 +275,12 @@ class LLMEngine:
         take_prompts(running.requests, plan, result)
         self._end_failed(step.failed)
         sampled = sampled_rows(plan)
-        ended = self.scheduler.update(sampled_tokens(sampled, result))
-        now = self.clock()
-        taken = take_step(self.scheduler, running.requests, sampled, result, now)
+        ended = self.scheduler.update(sampled_tokens(sampled, result, step.verified))
+        now, taken = self.clock(), TakenStep()
+        given = taken, self.scheduler, running.requests, sampled, result, now
+        take_tokens(*given)
+        ended += take_accepted(*given)
+        self._pipeline.learn(plan, taken.accepted)
         running.recorder.take_step(plan.num_batched_tokens, taken, now)
         running.news |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):

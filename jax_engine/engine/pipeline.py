@@ -14,6 +14,7 @@ from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.step_masks import StepMasks, constrained_samples
 from jax_engine.host_memory import allocating
+from jax_engine.speculation.speculator import Speculator
 from jax_engine.step import RequestSetup, Runner, StepResult, Ticket
 
 
@@ -26,12 +27,14 @@ class StepInFlight:
         ticket: The runner's handle of the step.
         planned_at: When it was planned.
         failed: Requests that cannot go on, with the reason (`StepMasks.failed`).
+        verified: As `StepMasks.verified`.
     """
 
     plan: SchedulerOutput
     ticket: Ticket
     planned_at: float
     failed: dict[SequenceGroup, str] = field(default_factory=dict)
+    verified: dict[int, int] = field(default_factory=dict)
 
 
 class StepPipeline:
@@ -39,14 +42,22 @@ class StepPipeline:
 
     Args:
         look_ahead: If False, each step is planned when the tokens of the one before are known.
+        speculator: Proposes drafts for steps that are not planned ahead; None for no drafts.
 
     Attributes:
         closed: Numbers of requests that the runner may forget with the next step.
         mask_seconds: Time spent on computing allowed tokens (constraints), since the start.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, *, look_ahead: bool) -> None:
-        self.look_ahead = look_ahead
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        look_ahead: bool,
+        speculator: Speculator | None = None,
+    ) -> None:
+        self.look_ahead, self._speculator = look_ahead, speculator
         self.closed: list[int] = []
         self.mask_seconds = 0.0
         self._scheduler = scheduler
@@ -89,10 +100,16 @@ class StepPipeline:
             self._scheduler.drop_steps()
             if self._restart:
                 self._forget_blocks()
-            current = self._launch(self._scheduler.schedule(), now)
+            drafts = self._speculator.propose(self._scheduler) if self._speculator else None
+            current = self._launch(self._scheduler.schedule(drafts), now)
         if self.look_ahead and _prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens:
-            self._ahead = self._launch_ahead(now)
+            self._ahead = self._launch_ahead(current.plan, now)
         return current, self._runner.collect(current.ticket)
+
+    def learn(self, plan: SchedulerOutput, accepted: dict[int, int]) -> None:
+        """Tells the speculator how many drafts of a step were right, by seq_id."""
+        if self._speculator is not None:
+            self._speculator.learn(plan.scheduled, accepted)
 
     def clear(self) -> None:
         """Forgets all steps after a failure; their requests must have ended."""
@@ -105,8 +122,11 @@ class StepPipeline:
         self._scheduler.recompute_all()
         self._scheduler.block_manager.reset_prefix_cache()
 
-    def _launch_ahead(self, now: float) -> StepInFlight | None:
+    def _launch_ahead(self, plan: SchedulerOutput, now: float) -> StepInFlight | None:
+        """Launches the step after this one, if it needs none of the tokens that this one draws."""
         if self._restart or not self._scheduler.can_advance():
+            return None
+        if self._speculator and self._speculator.waits(plan):
             return None
         self._scheduler.advance()
         step = self._launch(self._scheduler.schedule(), now)
@@ -127,12 +147,13 @@ class StepPipeline:
         processed = masks.process(lambda: self._runner.logits(ticket), allowed)
         self._runner.sample(ticket, allowed, processed)
         self.mask_seconds += masks.seconds
-        return StepInFlight(plan, ticket, now, masks.failed)
+        return StepInFlight(plan, ticket, now, masks.failed, masks.verified)
 
 
 def _prompt_tokens(plan: SchedulerOutput) -> int:
-    """The tokens of a step beyond one a sequence."""
-    return plan.num_batched_tokens - len(plan.scheduled)
+    """The tokens of a step beyond one a sequence and its drafts."""
+    drafts = sum([len(item.drafts) for item in plan.scheduled])
+    return plan.num_batched_tokens - len(plan.scheduled) - drafts
 
 
 def _useless(step: StepInFlight) -> bool:

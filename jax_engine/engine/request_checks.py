@@ -19,6 +19,7 @@ from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 _MOST = 2**63 - 1  # the largest priority
@@ -32,6 +33,7 @@ class RequestChecks:
         vocab_size: Of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
         max_logprobs: Most log-probabilities per token; -1: the whole vocabulary.
+        speculation: The engine's; None if it does not speculate.
 
     Attributes:
         text_length: Knows texts that cannot fit; None without a tokenizer.
@@ -44,6 +46,7 @@ class RequestChecks:
         max_model_len: int,
         eos_token_ids: frozenset[int],
         max_logprobs: int,
+        speculation: SpeculativeConfig | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self.text_length = None if tokenizer is None else TextLength(tokenizer, max_model_len)
@@ -51,6 +54,7 @@ class RequestChecks:
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
         self._max_logprobs = vocab_size if max_logprobs == -1 else max_logprobs
+        self._speculation = speculation
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
     def check(self, request_id: str, prompt: PromptInput, params: SamplingParams) -> Request:
@@ -81,6 +85,7 @@ class RequestChecks:
             eos_token_ids=self._eos_token_ids,
             cache_salt=parsed.cache_salt,
             constraints=self._constraints.build(own),
+            max_drafts=max_drafts(own, self._speculation),
         )
         results: Results | PooledResults
         if isinstance(own, PooledParams):
@@ -126,6 +131,28 @@ class RequestChecks:
                     f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
                     "build the engine with a larger max_logprobs, or -1"
                 )
+
+
+def max_drafts(params: SamplingParams, speculation: SpeculativeConfig | None) -> int:
+    """The most drafts of each of a request's sequences in a step.
+
+    None are made where the user's own code sees each draw: it would see wrong ones.
+
+    Raises:
+        InvalidRequestError: A beam search asks for them.
+    """
+    if speculation is None or isinstance(params, PooledParams):
+        return 0
+    asked = params.num_speculative_tokens
+    most = speculation.num_speculative_tokens
+    most = most if asked is None else min(asked, most)
+    if most and params.use_beam_search:
+        raise InvalidRequestError(
+            f"num_speculative_tokens must be 0 with use_beam_search, got {asked} (the engine's "
+            f"speculative_config has {speculation.num_speculative_tokens}): a beam draws "
+            "candidates, which guesses cannot be compared with"
+        )
+    return 0 if params.logits_processors else most
 
 
 def _check_length(params: SamplingParams, count: int) -> None:

@@ -16,7 +16,7 @@ from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.engine.constraints import RequestConstraints
-from jax_engine.guided.guide import Guide, fill_masks, reason_of
+from jax_engine.guided.guide import Guide, behind, fill_masks, reason_of
 from jax_engine.sampling.bad_words import completing_tokens
 from jax_engine.sampling.processors import run_processors
 from jax_engine.sampling.token_bits import ALL_TOKENS, as_booleans, num_words
@@ -30,15 +30,17 @@ class ConstrainedSamples:
 
     Attributes:
         samples: Their places in `Step.samples`, in which masks and logits have a row for each.
+        drafts: Those of the sequence's drafts that stand before them.
     """
 
     item: ScheduledSequence
     constraints: RequestConstraints
     samples: slice
+    drafts: tuple[int, ...] = ()
 
     @property
     def output(self) -> list[int]:
-        return self.item.seq.output_token_ids
+        return [*self.item.seq.output_token_ids, *self.drafts]
 
 
 def constrained_samples(plan: SchedulerOutput) -> list[ConstrainedSamples]:
@@ -48,10 +50,13 @@ def constrained_samples(plan: SchedulerOutput) -> list[ConstrainedSamples]:
     found, first = [], 0
     for item in plan.scheduled:
         samples = slice(first, first + item.num_samples)
-        first = samples.stop
+        first += item.num_draws
         its = item.group.constraints
         if isinstance(its, RequestConstraints) and item.num_samples:
             found.append(ConstrainedSamples(item, its, samples))
+            for i in range(1, len(item.drafts) + 1):
+                place = slice(samples.start + i, samples.stop + i)
+                found.append(ConstrainedSamples(item, its, place, item.drafts[:i]))
     return found
 
 
@@ -63,6 +68,8 @@ class StepMasks:
         parts: One for each constrained sequence that is sampled; at least one.
         num_samples: Tokens that the step draws.
         failed: Requests that cannot go on, with the reason; filled during the computation.
+        verified: How many draws of a sequence with drafts count, by seq_id, where not all do: no
+            token is allowed behind the draft that comes then, or its grammar does not allow it.
         seconds: Time spent on masks.
     """
 
@@ -70,6 +77,7 @@ class StepMasks:
     num_samples: int
     vocab_size: int
     failed: dict[SequenceGroup, str] = field(default_factory=dict)
+    verified: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
     def allowed(self) -> UInt32[np.ndarray, "samples words"]:
@@ -122,7 +130,15 @@ class StepMasks:
     def _note_stuck(self, part: ConstrainedSamples, left: np.ndarray) -> None:
         """Fails a request without tokens left; a beam may die while the others go on."""
         if part.item.group.beam is None and not left.any():
-            self.failed.setdefault(part.item.group, NO_TOKEN)
+            self._note_failed(part, NO_TOKEN)
+
+    def _note_failed(self, part: ConstrainedSamples, reason: str) -> None:
+        """Behind a draft nothing has failed yet: a plain step comes to that place if it must."""
+        if part.drafts:
+            seq_id, count = part.item.seq.seq_id, len(part.drafts)
+            self.verified[seq_id] = min(count, self.verified.get(seq_id, count))
+        else:
+            self.failed.setdefault(part.item.group, reason)
 
     def _fill_guides(self, mask: np.ndarray) -> None:
         guided = [part for part in self.parts if part.constraints.guide is not None]
@@ -135,14 +151,17 @@ class StepMasks:
         for guide, parts in by_guide.items():
             group = parts[0].item.group
             matchers = guide.matchers([part.item.seq for part in parts], group.unfinished())
-            pairs += [(matcher, part) for matcher, part in zip(matchers, parts, strict=True)]
+            pairs += [
+                (behind(matcher, part.drafts), part)
+                for matcher, part in zip(matchers, parts, strict=True)
+            ]
         fill_masks([(matcher, part.samples.start) for matcher, part in pairs], mask)
         for matcher, part in pairs:
             if matcher.is_error():
-                self.failed[part.item.group] = f"its grammar failed: {reason_of(matcher)}"
+                self._note_failed(part, f"its grammar failed: {reason_of(matcher)}")
 
     def _forbidden_ends(self, part: ConstrainedSamples) -> np.ndarray | np.uint32:
         """Ends forbidden by `min_tokens`; like the sampler, counts a pending token as output."""
-        output_len = part.item.seq.num_tokens - part.item.group.prompt_len
+        output_len = part.item.seq.num_tokens + len(part.drafts) - part.item.group.prompt_len
         constraints = part.constraints
         return constraints.ends if output_len < constraints.min_tokens else np.uint32(0)

@@ -6,6 +6,7 @@ from typing import Any
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.beams import candidates_of
 from jax_engine.engine.request import Request
 from jax_engine.step import StepResult
@@ -23,6 +24,7 @@ class TakenStep:
         first: Requests that got their first token.
         before: For each token but its sequence's first: when the one before it came.
         num_first: First tokens of sequences; a beam search's are only known at its end.
+        accepted: Drafts that were right and kept, by seq_id.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class TakenStep:
     first: list[Request] = field(default_factory=list)
     before: list[float] = field(default_factory=list)
     num_first: int = 0
+    accepted: dict[int, int] = field(default_factory=dict)
 
     @property
     def num_generated(self) -> int:
@@ -42,15 +45,23 @@ def sampled_rows(plan: SchedulerOutput) -> SampledRows:
     for item in plan.scheduled:
         if item.num_samples and item.seq.finish_reason is None:
             sampled.append((item, row))
-        row += item.num_samples
+        row += item.num_draws
     return sampled
 
 
-def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[Any]]:
-    """The input of `Scheduler.update`: token ids of sequences, candidates of beams."""
+def sampled_tokens(
+    sampled: SampledRows, result: StepResult, verified: Mapping[int, int]
+) -> dict[int, list[Any]]:
+    """The input of `Scheduler.update`: token ids of sequences, candidates of beams.
+
+    Args:
+        verified: As `StepMasks.verified`.
+    """
     tokens: dict[int, list[Any]] = {
-        item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
+        item.seq.seq_id: result.token_ids[row : row + item.num_draws] for item, row in sampled
     }
+    for seq_id in verified.keys() & tokens:
+        tokens[seq_id] = tokens[seq_id][: verified[seq_id]]
     if result.logprobs is not None:  # always so if there are beams
         tokens |= candidates_of(sampled, result.logprobs)
     return tokens
@@ -69,15 +80,15 @@ def take_prompts(
         row += item.num_tokens
 
 
-def take_step(
+def take_tokens(
+    taken: TakenStep,
     scheduler: Scheduler,
     requests: Mapping[str, Request],
     sampled: SampledRows,
     result: StepResult,
     now: float,
-) -> TakenStep:
-    """Hands tokens, which `Scheduler.update` has already taken, to their requests."""
-    taken = TakenStep()
+) -> None:
+    """Hands tokens, which the scheduler has already taken, to their requests: one a sequence."""
     before = taken.before
     for item, row in sampled:
         seq, group, *_ = item
@@ -92,7 +103,34 @@ def take_step(
             taken.stopped.append(group.request_id)
         if results.streams:
             taken.streaming[group.request_id] = request
-    return taken
+
+
+def take_accepted(
+    taken: TakenStep,
+    scheduler: Scheduler,
+    requests: Mapping[str, Request],
+    sampled: SampledRows,
+    result: StepResult,
+    now: float,
+) -> list[SequenceGroup]:
+    """Takes what rows with drafts have drawn beyond their first tokens, as far as it is accepted.
+
+    Returns:
+        The groups that finished now.
+    """
+    rows = {item.seq.seq_id: row for item, row in sampled if item.drafts}
+    ended: list[SequenceGroup] = []
+    while rows:
+        items, groups = scheduler.take_accepted()
+        if not items:
+            break
+        ended += groups
+        for item in items:
+            rows[item.seq.seq_id] += 1
+            taken.accepted[item.seq.seq_id] = taken.accepted.get(item.seq.seq_id, 0) + 1
+        more = [(item, rows[item.seq.seq_id]) for item in items]
+        take_tokens(taken, scheduler, requests, more, result, now)
+    return ended
 
 
 def _take_first(taken: TakenStep, request: Request, item: ScheduledSequence, now: float) -> None:

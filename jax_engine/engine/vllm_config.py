@@ -35,7 +35,7 @@ def vllm_config(engine: EngineParts) -> SimpleNamespace:
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=engine.scheduler.max_num_batched_tokens,
         ),
-        speculative_config=None,
+        speculative_config=config.speculative_config,
     )
 
 

@@ -69,6 +69,18 @@ class Guide:
         return found
 
 
+def behind(matcher: "LLMatcher", drafts: SequenceOf[int]) -> "LLMatcher":
+    """A copy that has taken drafts; it has an error if the grammar does not allow them.
+
+    Without drafts it is the matcher itself.
+    """
+    if not drafts:
+        return matcher
+    ahead = matcher.deep_copy()
+    ahead.consume_tokens(list(drafts))
+    return ahead
+
+
 def reason_of(matcher: "LLMatcher") -> str:
     """A matcher's error in a line."""
     return reason_in(matcher.get_error())

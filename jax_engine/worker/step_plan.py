@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Int32
 
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
@@ -98,7 +98,7 @@ def pack_step(
         setups: The requests' setups by request number.
         batch_invariant: As in `make_batch`: a prompt's rest of one token is no decode.
     """
-    rows = step.rows
+    rows, block_tables = _rows_of_one_query(step)
     of_rows = [setups[row.request] for row in rows]
     num_tokens = np.array([len(row.tokens) for row in rows])
     borders = np.cumsum(num_tokens)
@@ -111,7 +111,7 @@ def pack_step(
     total, count, num_samples = int(borders[-1]), len(rows), len(of_samples)
     sizes = total, count, num_samples, bias.shape[1], history.shape[1]
     shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
-    shape = _with_extras(shape, step, of_rows, of_samples)
+    shape = _with_extras(shape, step, rows, of_rows, of_samples)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
     fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))
@@ -120,7 +120,7 @@ def pack_step(
     query_start_loc[count + 1 :] = total
     fields["context_lens"][:count] = ends
     fields["prompt_lens"][:count] = [len(setup.prompt_token_ids) for setup in of_rows]
-    fields["block_tables"][:count] = step.block_tables
+    fields["block_tables"][:count] = block_tables
     fields["token_of_sample"][:num_samples] = token_of_sample
     fields["position_of_sample"][:num_samples] = position_of_sample
     if num_samples:
@@ -134,15 +134,37 @@ def pack_step(
     return shape, packed
 
 
+def _rows_of_one_query(step: Step) -> tuple[list[Row], Int32[np.ndarray, "S W"]]:
+    """The rows and their block tables, with a row of its own for each guess.
+
+    Rows of one sequence share its table. All of them write before any of them reads. So a step that
+    only decodes is still one, and its program knows nothing of guesses.
+    """
+    if not any([row.num_draft for row in step.rows]):
+        return step.rows, step.block_tables
+    rows, tables = list[Row](), list[int]()
+    for table, row in enumerate(step.rows):
+        known = len(row.tokens) - row.num_draft
+        rows.append(row._replace(tokens=row.tokens[:known], num_draft=0))
+        rows += [
+            row._replace(start=row.start + i, tokens=[row.tokens[i]], num_draft=0)
+            for i in range(known, len(row.tokens))
+        ]
+        tables += [table] * (1 + row.num_draft)
+    return rows, step.block_tables[tables]
+
+
 def _with_extras(
-    shape: StepShape, step: Step, of_rows: list[RequestSetup], of_samples: list[RequestSetup]
+    shape: StepShape,
+    step: Step,
+    rows: list[Row],
+    of_rows: list[RequestSetup],
+    of_samples: list[RequestSetup],
 ) -> StepShape:
     """Adds the outputs that few requests ask for: most steps have none of them."""
     if not step.masked and not any([setup.is_special for setup in of_rows]):
         return shape
-    special = [
-        (row, setup) for row, setup in zip(step.rows, of_rows, strict=True) if setup.is_special
-    ]
+    special = [(row, setup) for row, setup in zip(rows, of_rows, strict=True) if setup.is_special]
     scored = [(row, s) for row, s in special if s.prompt_logprobs is not None]
     asked = any(row.start + 1 < len(s.prompt_token_ids) for row, s in scored)
     counts = [s.prompt_logprobs or 0 for _, s in scored]

@@ -55,7 +55,9 @@ def test_samples_of_requests_with_constraints() -> None:
     """One each, n of a prompt about to fork, none of a chunk; others count but are left out."""
     own = samples_of(Group("a", 8), [], slice(0, 1)).constraints
     items: list[Any] = [
-        SimpleNamespace(group=SimpleNamespace(constraints=one), num_samples=count)
+        SimpleNamespace(
+            group=SimpleNamespace(constraints=one), num_samples=count, num_draws=count, drafts=()
+        )
         for one, count in [(None, 1), (own, 2), (own, 0), (None, 3), (own, 1)]
     ]
     found = constrained_samples(SchedulerOutput(items))

@@ -17,10 +17,13 @@ import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.drafts import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.operations import device
+from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from reference.engine import ReferenceEngine
@@ -132,9 +135,12 @@ def build_one(
     prefix_caching: bool,
     async_scheduling: bool = True,
     tokenizer: Tokenizer | None = None,
+    speculation: SpeculativeConfig | None = None,
     **settings: Any,
 ) -> LLMEngine:
     """An empty engine with these scheduler settings; CPU blocks as far as they go."""
+    if speculation is not None:
+        settings = {"max_draft_tokens": MAX_DRAFT_TOKENS} | settings
     parts = parts_for(pool)
     blocks = BlockManager(
         pool.block_size,
@@ -145,7 +151,10 @@ def build_one(
     )
     scheduler = Scheduler(blocks, **(_limits(pool) | settings))
     own = replace(
-        parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
+        parts.config,
+        scheduling_policy=scheduler.policy,
+        async_scheduling=async_scheduling,
+        speculative_config=speculation,
     )
     return LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
 
@@ -183,8 +192,8 @@ def _stub_config() -> EngineConfig:
 class WatchedScheduler(Scheduler):
     """Notes what no runner sees in a step."""
 
-    def schedule(self) -> SchedulerOutput:
-        plan = super().schedule()
+    def schedule(self, drafts: Drafts | None = None) -> SchedulerOutput:
+        plan = super().schedule(drafts)
         saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
         return plan
 

@@ -1,0 +1,1 @@
+"""Speculative decoding: who guesses the tokens that a step verifies, and how many it guesses."""

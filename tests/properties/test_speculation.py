@@ -1,0 +1,117 @@
+"""Guesses change nothing: tokens and log-probabilities are the bits of a plain run.
+
+Each request of a workload runs alone and without guesses, and then with all others and with
+guesses: right ones, wrong ones, both by chance, and such as no drafter should make.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import LLMEngine
+from tests.properties.test_equal_bits import PLAIN
+from tests.support.builders import Pool, build_one
+from tests.support.crowds import found_generated, said, serve, serve_one_by_one
+from tests.support.drafters import Guess, mistaken, perfect, speculation, unruly
+from tests.support.engine_pair import MAX_LEN
+from tests.support.engine_under_test import Request
+from tests.support.engine_workloads import SCORED, scheduler_settings, suited, workloads
+from tests.support.in_process import InProcess
+from tests.support.sometimes import saw
+from tests.support.tiny_llama import VOCAB
+
+
+@st.composite
+def unified_settings(draw: st.DrawFn) -> dict[str, Any]:
+    found = draw(scheduler_settings().filter(lambda one: one["scheduling"] == "unified"))
+    return found | {"max_draft_tokens": draw(st.sampled_from([1, 4, 32, 32]))}
+
+
+@st.composite
+def guesses(draw: st.DrawFn, texts: list[list[int]]) -> tuple[str, Guess]:
+    """A kind of drafter, and one of it that knows how these texts go on."""
+    right, seed = perfect(texts), draw(st.integers(0, 99))
+    kinds: dict[str, Guess] = {
+        "right": right,
+        "mostly right": mistaken(right, seed, VOCAB, 0.2),
+        "half right": mistaken(right, seed, VOCAB, 0.5),
+        "wrong": mistaken(lambda tokens: [], seed, VOCAB, 0.0),
+        "unruly": unruly(right, seed, VOCAB),
+    }
+    kind = draw(st.sampled_from(list(kinds)))
+    return kind, kinds[kind]
+
+
+def suited_to_guesses(i: int, one: Request) -> Request:
+    """Each request has a seed of its own, and a beam search is asked for without guesses."""
+    given = one.given | {"seed": i}
+    if given["use_beam_search"]:
+        given["num_speculative_tokens"] = 0
+    return replace(one, request_id=str(i), after=None, given=given)
+
+
+@given(
+    data=st.data(),
+    pool=st.sampled_from(list(PLAIN)),
+    how=unified_settings(),
+    workload=workloads(),
+)
+def test_i53_guesses_change_no_bit(
+    data: st.DataObject, pool: Pool, how: dict[str, Any], workload: list[Request]
+) -> None:
+    """I53: also where sequences fork, are preempted, or end within their guesses."""
+    plain = [suited(one, pool, how) for one in workload]
+    requests = [suited_to_guesses(i, one) for i, one in enumerate(plain)]
+    alone = serve_one_by_one(PLAIN[pool], requests)
+    texts = [
+        [*output.prompt_token_ids, *one.token_ids]
+        for output in alone.values()
+        for one in output.outputs
+    ]
+    kind, guess = data.draw(guesses(texts))
+    config = speculation(guess, most=data.draw(st.sampled_from([1, 3, 5])))
+    engine = build_one(pool, speculation=config, **how)
+    together = serve(InProcess(engine), requests)
+    check(alone, together, requests)
+    stats = engine.stats()
+    saw("a preemption among guesses", stats.num_recomputed + stats.num_swapped_out > 0)
+    saw(f"guesses that are {kind}")
+    check_blocks_are_free(engine)
+
+
+def check(alone: dict[str, Any], together: dict[str, Any], requests: list[Request]) -> None:
+    """All that is served is what was served alone; left out is what I52 leaves out."""
+    generated = any(found_generated(one, requests) for one in together.values())
+    for name, output in together.items():
+        if not (generated and output.num_cached_tokens):
+            assert said(alone[name]) == said(output)
+
+
+def check_blocks_are_free(engine: LLMEngine) -> None:
+    """I9: nothing is left behind."""
+    blocks = engine.scheduler.block_manager
+    assert blocks.num_free_gpu_blocks == blocks.num_gpu_blocks and not blocks.tables
+    assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
+
+
+PLAINLY: dict[str, Any] = {
+    "num_cpu_blocks": 0, "prefix_caching": True, "max_num_batched_tokens": MAX_LEN,
+}  # fmt: skip
+
+
+def test_right_guesses_save_steps() -> None:
+    """The first of 13 tokens comes with the prompt; k guesses make k + 1 tokens a step."""
+    asked = {"max_tokens": 13, "ignore_eos": True, "temperature": 0.0}
+    request = Request("0", [3, 4, 5], asked, 0, 0.0)
+    (output,) = serve_one_by_one(SCORED, [request]).values()
+    text = [*request.prompt, *output.outputs[0].token_ids]
+    found = {}
+    for most in (1, 3, 5):
+        config = speculation(perfect([text]), most=most)
+        engine = build_one(SCORED, speculation=config, **PLAINLY)
+        (again,) = serve(InProcess(engine), [request]).values()
+        assert said(again) == said(output)
+        found[most] = engine.stats().num_steps
+    assert found == {1: 7, 3: 4, 5: 3}
