@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -205,24 +206,31 @@ def pair_without_device(
     tokenizer: Tokenizer | None = None,
     behind: int = 64,
     wrap: Callable[[Any], Any] = lambda runner: runner,
+    speculation: SpeculativeConfig | None = None,
 ) -> tuple[LLMEngine, ReferenceEngine]:
-    """An engine on a `StubRunner`, and the oracle's engine.
+    """An engine on a `StubRunner`, and the oracle's engine, which never has guesses.
 
     Args:
         behind: The most tokens of prompts behind which a step is planned ahead.
         wrap: What the engine gets in the runner's place.
     """
+    drafts = {} if speculation is None else {"max_draft_tokens": MAX_DRAFT_TOKENS}
     model: Any = ReadingModel()
     width = -(-settings.max_model_len // settings.block_size)
     sizes = settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
     runner = wrap(StubRunner(model, Capabilities(VOCABULARY, *sizes, width, behind), {EOS}))
     blocks = settings.block_manager(BlockManager, table_width=width, host_room=runner.host_room)
-    nothing: Any = None
+    memory: Any = SimpleNamespace(num_blocks=settings.num_gpu_blocks)
     model_config: Any = _ModelConfig()
+    config = replace(
+        _stub_config(),
+        async_scheduling=ahead,
+        scheduling_policy=settings.policy,
+        speculative_config=speculation,
+    )
     parts = EngineParts(
-        replace(_stub_config(), async_scheduling=ahead, scheduling_policy=settings.policy),
-        model_config, Path("stub"), nothing,
-        WatchedScheduler(blocks, **settings.scheduler_arguments),
+        config, model_config, Path("stub"), memory,
+        WatchedScheduler(blocks, **settings.scheduler_arguments, **drafts),
         runner, tokenizer, settings.max_model_len, frozenset({EOS}), None,
     )  # fmt: skip
     reference = ReferenceEngine(
@@ -248,6 +256,7 @@ class _ModelConfig:
     """What the checks of a request read."""
 
     vocab_size: int = VOCABULARY
+    hidden_size: int = 1
 
 
 SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
@@ -261,7 +270,12 @@ def letters(vocabulary: int = VOCABULARY, eos: int = EOS) -> Tokenizer:
 
 
 def small_engine(
-    *, ahead: bool = False, has_text: bool = True, behind: int = 64, **changes: Any
+    *,
+    ahead: bool = False,
+    has_text: bool = True,
+    behind: int = 64,
+    speculation: SpeculativeConfig | None = None,
+    **changes: Any,
 ) -> LLMEngine:
     """An engine of its own, quickly made.
 
@@ -271,4 +285,7 @@ def small_engine(
     """
     tokenizer = letters() if has_text else None
     settings = replace(SETTINGS, **changes)
-    return pair_without_device(settings, ahead=ahead, tokenizer=tokenizer, behind=behind)[0]
+    engine, _ = pair_without_device(
+        settings, ahead=ahead, tokenizer=tokenizer, behind=behind, speculation=speculation
+    )
+    return engine
