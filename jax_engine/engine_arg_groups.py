@@ -17,7 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "scheduling": (
         "scheduling", "scheduling_policy", "preemption_mode", "enable_chunked_prefill",
-        "async_scheduling", "stream_interval",
+        "async_scheduling", "stream_interval", "speculative_config",
     ),
     "running": (
         "seed", "warmup", "enforce_eager", "cudagraph_mode", "batch_invariant",

@@ -140,7 +140,7 @@ def beside(pair: tuple[str, str], kind: str) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_guesses_change_nothing_beside_an_option(kind: str) -> None:
     steps = [beside((name, name), kind) for name in OPTIONS]
-    assert sum(with_ for _, with_ in steps) < 0.8 * sum(without for without, _ in steps)
+    assert sum(with_ for _, with_ in steps) < sum(without for without, _ in steps)
     if kind == "right":  # of `best_of` one sample is not told, so nobody knows how it goes on
         same = [n for n, (without, with_) in zip(OPTIONS, steps, strict=True) if with_ == without]
         assert same == ["best_of", "processor", "trace", "no guess"]

@@ -95,6 +95,7 @@ class SamplingFields(Request):
     timeout: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+    num_speculative_tokens: int | None = None
     vllm_xargs: dict[str, XArg | list[XArg]] | None = None
 
     def engine_names(self) -> dict[str, str]:
