@@ -16,10 +16,10 @@ from reference.scheduler_unified import schedule_unified
 from reference.sequence import SequenceGroup
 from tests.reference.test_scheduler import SchedulerMachine, add, alone, outputs
 from tests.support.drive import Driver
-from tests.support.guesses import Guesses, guesses
+from tests.support.guesses import MAX_DRAFTS, Guesses, drafting_settings, guesses, prefixes_of
 from tests.support.invariants import blocks_for
 from tests.support.sometimes import saw
-from tests.support.strategies import Request, Settings, next_token, requests, settings
+from tests.support.strategies import Request, Settings, next_token, requests
 
 Plan = list[tuple[int, int, int, tuple[int, ...]]]
 
@@ -113,12 +113,14 @@ class DraftingDriver(Driver):
             return guess(seq.token_ids, lambda tokens: next_token(tokens, seq.index))
 
         super().__init__(scheduler, blocks, chosen, drafter)
-        self.had: set[tuple[int, ...]] = set()
+        self.prefixes: set[tuple[int, ...]] = set()
 
     def step(self) -> None:
         super().step()
         size = self.settings.block_size
-        self.had |= {tuple(s.token_ids) for group in self.accepted.values() for s in group.seqs}
+        for group in self.accepted.values():
+            for seq in group.seqs:
+                self.prefixes |= prefixes_of(seq.token_ids, size)
         for group in self.scheduler.running:
             for seq in group.unfinished:
                 table = self.blocks.block_table(seq.seq_id)
@@ -129,18 +131,14 @@ class DraftingDriver(Driver):
                 if held is not None and held.caching and self.settings.enable_prefix_caching:
                     assert held.num_offered == seq.num_computed_tokens // size
         for entry in self.blocks.prefix_cache.entries:
-            assert len(entry.prefix) % size == 0
-            assert any(tokens[: len(entry.prefix)] == entry.prefix for tokens in self.had)
+            assert entry.prefix in self.prefixes, "what no sequence has had is cached"
             assert self.shadow.gpu[entry.block][-1] == entry.prefix
-
-
-MAX_DRAFTS = st.sampled_from([1, 3, 8, 40])
 
 
 class DraftingMachine(SchedulerMachine):
     """Requests come, steps are taken, requests are dropped, and all the time there are guesses."""
 
-    @initialize(chosen=settings("unified"), guess=guesses(), max_draft_tokens=MAX_DRAFTS)
+    @initialize(chosen=drafting_settings(), guess=guesses(), max_draft_tokens=MAX_DRAFTS)
     def build(self, chosen: Settings, guess: Guesses, max_draft_tokens: int) -> None:  # type: ignore[override]
         note(f"{chosen!r} {guess!r} {max_draft_tokens}")
         self.driver = DraftingDriver(chosen, guess, max_draft_tokens)
@@ -150,7 +148,7 @@ class DraftingMachine(SchedulerMachine):
 TestDraftingMachine = DraftingMachine.TestCase
 
 
-@given(data=st.data(), chosen=settings("unified"), guess=guesses(), max_draft_tokens=MAX_DRAFTS)
+@given(data=st.data(), chosen=drafting_settings(), guess=guesses(), max_draft_tokens=MAX_DRAFTS)
 def test_each_sequence_becomes_what_it_becomes_alone(
     data: st.DataObject, chosen: Settings, guess: Guesses, max_draft_tokens: int
 ) -> None:
