@@ -1,11 +1,11 @@
 """The scheduler: who computes in the next step, and who gives way (paper 4.5).
 
 This is its public face. `schedule` plans a step, the engine runs it and draws tokens, and `update`
-takes the tokens in: it forks a group when its first tokens are drawn, ends sequences, and gives
-their blocks back at once. A group of which no sequence is left goes on with its next part, if there
-is one, as if it had just arrived at its old place. For beam search it takes candidates in, and when
-all beams have drawn, lets `beam_search` select. The ways of planning are chapters of their own,
-`scheduler_sosp` and `scheduler_unified`.
+takes the tokens in: it forks a group when its first tokens are drawn, verifies drafts
+(`speculation`), ends sequences, and gives their blocks back at once. A group of which no sequence
+is left goes on with its next part, if there is one, as if it had just arrived at its old place. For
+beam search it takes candidates in, and when all beams have drawn, lets `beam_search` select. The
+ways of planning are chapters of their own, `scheduler_sosp` and `scheduler_unified`.
 
 >>> from types import SimpleNamespace
 >>> params = SimpleNamespace(n=2, best_of=None, max_tokens=2, min_tokens=0, stop_token_ids=[],
@@ -55,6 +55,7 @@ from reference.sequence import (
     SequenceStatus,
     finish_reason,
 )
+from reference.speculation import accepted
 
 
 class Scheduler:
@@ -77,6 +78,7 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         admission_rule: bool = True,
         preemption_costs: PreemptionCosts | None = None,
+        max_draft_tokens: int = 0,
     ) -> None:
         self.config = SchedulerConfig(
             max_num_seqs,
@@ -89,6 +91,7 @@ class Scheduler:
             long_prefill_token_threshold,
             admission_rule,
             preemption_costs,
+            max_draft_tokens,
         )
         if block_manager.enable_prefix_caching and scheduling != "unified":
             raise ValueError(
@@ -141,12 +144,14 @@ class Scheduler:
         """Take in the tokens drawn for the last step, by seq_id; return the groups that ended.
 
         For a sequence of a beam search they are candidates, (token, log-probability), best first.
-        Sequences that ended since the step was planned (an abort) are passed over.
+        For one with drafts they are the tokens drawn behind its last token and behind each draft;
+        those behind a wrong one may be left out. Sequences that ended since the step was planned
+        (an abort) are passed over.
         """
         done = [entry for entry in self._last.scheduled if not entry.seq.finished]
         self._last = SchedulerOutput()
         for entry in done:
-            entry.seq.num_computed_tokens += entry.num_tokens
+            entry.seq.num_computed_tokens += entry.num_tokens - entry.num_drafts
             self._state.attach(entry.group)
         ended = []
         for entry in done:
@@ -156,10 +161,11 @@ class Scheduler:
                 if self._hold(entry, sampled[entry.seq.seq_id]):
                     ended.append(entry.group)
                 continue
-            for seq in self._append(entry, sampled[entry.seq.seq_id]):
-                reason = finish_reason(seq, entry.group, self.config.max_model_len)
-                if reason is not None and self._finish(entry.group, seq, *reason):
+            for seq, token_ids in self._taken(entry, sampled[entry.seq.seq_id]):
+                if self._append(entry.group, seq, token_ids):
                     ended.append(entry.group)
+            if entry.num_drafts > 0 and not entry.seq.finished:
+                self._settle(entry)
         return ended
 
     def finish_sequence(
@@ -181,9 +187,16 @@ class Scheduler:
         self._forget(group)
         return True
 
-    def _append(self, entry: ScheduledSequence, token_ids: SequenceOf[int]) -> list[Sequence]:
-        """Append what was drawn; the first draw of a group that samples several forks it."""
+    def _taken(
+        self, entry: ScheduledSequence, drawn: SequenceOf[int]
+    ) -> list[tuple[Sequence, SequenceOf[int]]]:
+        """The tokens that each sequence gets of what was drawn, more than one if drafts were right.
+
+        The first draw of a group that samples several forks it.
+        """
         parent, group = entry.seq, entry.group
+        if entry.num_samples == 1:
+            return [(parent, accepted(entry.drafts, drawn))]
         seqs = [parent]
         for i in range(1, entry.num_samples):
             child = parent.fork(parent.index + i, next(self._seq_ids))
@@ -191,9 +204,27 @@ class Scheduler:
             seqs.append(child)
             group.seqs.append(child)
             group.forked = True
-        for seq, token_id in zip(seqs, token_ids, strict=True):
+        return [(seq, [token_id]) for seq, token_id in zip(seqs, drawn, strict=True)]
+
+    def _append(self, group: SequenceGroup, seq: Sequence, token_ids: SequenceOf[int]) -> bool:
+        """Append these tokens, up to one that ends the sequence. True if its group has ended, too.
+
+        Of its tokens all but the newest are computed then.
+        """
+        for token_id in token_ids:
             seq.append(token_id)
-        return seqs
+            seq.num_computed_tokens = len(seq.token_ids) - 1
+            reason = finish_reason(seq, group, self.config.max_model_len)
+            if reason is not None:
+                return self._finish(group, seq, *reason)
+        return False
+
+    def _settle(self, entry: ScheduledSequence) -> None:
+        """After drafts: the table is as long as without them, and what they filled can be found."""
+        seq = entry.seq
+        computed = seq.token_ids[: seq.num_computed_tokens]
+        self.block_manager.trim(seq.seq_id, len(computed))
+        self.block_manager.offer(seq.seq_id, computed, entry.group.cache_salt)
 
     def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""

@@ -3,6 +3,7 @@
 Works on the oracle's scheduler and on the engine's. Tokens come from `strategies.next_token`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.support.invariants import (
@@ -13,24 +14,39 @@ from tests.support.invariants import (
     check_quiescence,
     check_watermark,
 )
-from tests.support.shadow import ShadowCache
+from tests.support.shadow import ShadowCache, known_and_drafted
 from tests.support.strategies import Request, Settings, next_candidates, next_token
 
 
 def draw(entry: Any) -> list[Any]:
-    """What the stub model gives a scheduled sequence: tokens, or a beam's candidates."""
+    """What the stub model gives a scheduled sequence: tokens, one more behind each draft, or a
+    beam's candidates."""
     seq = entry.seq
     if entry.group.params.use_beam_search:
         assert entry.num_samples == 1, "a beam has one row of candidates"
         return next_candidates(seq.token_ids)
+    num_drafts = getattr(entry, "num_drafts", 0)
+    if num_drafts > 0:
+        tokens, known = known_and_drafted(entry), len(seq.token_ids)
+        return [next_token(tokens[: known + i], seq.index) for i in range(num_drafts + 1)]
     return [next_token(seq.token_ids, seq.index + i) for i in range(entry.num_samples)]
 
 
 class Driver:
-    """A scheduler, its block manager, a shadow of the cache, and a record of what happened."""
+    """A scheduler, its block manager, a shadow of the cache, and a record of what happened.
 
-    def __init__(self, scheduler: Any, blocks: Any, settings: Settings) -> None:
+    `drafter` gives each running sequence its drafts before a step is planned.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        blocks: Any,
+        settings: Settings,
+        drafter: Callable[[Any], list[int]] | None = None,
+    ) -> None:
         self.scheduler = scheduler
+        self.drafter = drafter
         self.blocks = blocks
         self.settings = settings
         self.shadow = ShadowCache(
@@ -71,6 +87,9 @@ class Driver:
         waiting = list(self.scheduler.waiting)
         lengths = {g.request_id: [list(s.token_ids) for s in g.seqs] for g in self.groups()}
         unfinished = self.scheduler.has_unfinished()
+        if self.drafter is not None:
+            for seq in (seq for group in self.scheduler.running for seq in group.seqs):
+                seq.drafts = self.drafter(seq)
         output = self.scheduler.schedule()
         self.num_steps += unfinished
         assert bool(output.scheduled) == unfinished, "I20: an empty step with work left"
@@ -88,6 +107,9 @@ class Driver:
         for group in self.scheduler.update(sampled):
             self.finished.append(group.request_id)
             assert all(seq.finish_reason is not None for seq in group.seqs), "I16"
+        for entry in output.scheduled:
+            if getattr(entry, "num_drafts", 0) > 0:
+                self._computed[entry.seq.seq_id] = entry.seq.num_computed_tokens
         self.check_state()
 
     def abort(self, request_id: str) -> bool:
@@ -164,4 +186,5 @@ class Driver:
                 assert entry.start < group.prompt_len, "I26"
             else:
                 assert entry.start == computed, "I23: a gap between chunks"
-            self._computed[entry.seq.seq_id] = entry.start + entry.num_tokens
+            drafted = getattr(entry, "num_drafts", 0)
+            self._computed[entry.seq.seq_id] = entry.start + entry.num_tokens - drafted
