@@ -189,8 +189,10 @@ class BlockManager:
     def trim(self, seq_id: int, num_tokens: int) -> None:
         """Give the blocks behind the first num_tokens positions back, the last one first.
 
-        No-op without a table. Raises BlockError, with nothing changed, for a sequence that is
-        swapped out, or whose next write would go to a block that the prefix cache may know.
+        They hold nothing that anybody will look for, so they are the next to be handed out: before
+        any block whose content is cached. No-op without a table. Raises BlockError, with nothing
+        changed, for a sequence that is swapped out, or that has offered some of these positions to
+        the prefix cache.
 
         >>> manager = BlockManager(4, 9)
         >>> manager.allocate_slots(0, [1, 2, 3], 0, 9), manager.block_table(0)      # 6 guesses
@@ -201,14 +203,13 @@ class BlockManager:
         if self.device(seq_id) == "cpu":
             raise BlockError(f"sequence {seq_id} is swapped out; swap it in before it is trimmed")
         table = self._tables.get(seq_id, BlockTable([]))
-        if num_tokens % self.block_size and num_tokens // self.block_size < table.num_offered:
+        if num_tokens < table.num_offered * self.block_size:
             raise BlockError(
-                f"sequence {seq_id} cannot be trimmed to {num_tokens} tokens, in the middle of one "
-                f"of the {table.num_offered} blocks that it has offered to the prefix cache"
+                f"sequence {seq_id} cannot be trimmed to {num_tokens} tokens: it has offered "
+                f"{table.num_offered} blocks of {self.block_size} to the prefix cache"
             )
         while len(table.blocks) > self.num_blocks_for(num_tokens):
-            self.gpu.free(table.blocks.pop())
-        table.num_offered = min(table.num_offered, len(table.blocks))
+            self.gpu.free(table.blocks.pop(), is_next=True)
         if not table.blocks:
             self._tables.pop(seq_id, None)
 

@@ -157,16 +157,15 @@ class Scheduler:
         for entry in done:
             if entry.num_samples == 0:
                 continue
+            drawn = sampled[entry.seq.seq_id]
             if entry.group.beam_search:
-                if self._hold(entry, sampled[entry.seq.seq_id]):
+                if self._hold(entry, drawn):
                     ended.append(entry.group)
                 continue
-            for seq, token_ids in self._taken(entry, sampled[entry.seq.seq_id]):
-                if self._append(entry.group, seq, token_ids):
+            for seq, token_id in self._forks(entry, drawn):
+                if self._append(entry.group, seq, token_id):
                     ended.append(entry.group)
-            if entry.num_drafts > 0 and not entry.seq.finished:
-                self._settle(entry)
-        return ended
+        return ended + self._take_more([entry for entry in done if entry.drafts], sampled)
 
     def finish_sequence(
         self, seq_id: int, reason: FinishReason, stop_reason: int | str | None = None
@@ -187,16 +186,33 @@ class Scheduler:
         self._forget(group)
         return True
 
-    def _taken(
-        self, entry: ScheduledSequence, drawn: SequenceOf[int]
-    ) -> list[tuple[Sequence, SequenceOf[int]]]:
-        """The tokens that each sequence gets of what was drawn, more than one if drafts were right.
+    def _take_more(
+        self, drafted: SequenceOf[ScheduledSequence], sampled: Mapping[int, SequenceOf[Any]]
+    ) -> list[SequenceGroup]:
+        """What drafts that were right have brought beyond each first token; the groups that ended.
 
-        The first draw of a group that samples several forks it.
+        One token of each sequence after the other, as if each had taken a step. A sequence that
+        ends drops the rest.
         """
+        ended = []
+        taken = [(entry, accepted(entry.drafts, sampled[entry.seq.seq_id])) for entry in drafted]
+        for i in range(1, max((len(token_ids) for _, token_ids in taken), default=0)):
+            for entry, token_ids in taken:
+                if i < len(token_ids) and not entry.seq.finished:
+                    entry.seq.num_computed_tokens += 1
+                    if self._append(entry.group, entry.seq, token_ids[i]):
+                        ended.append(entry.group)
+        for entry in drafted:
+            if not entry.seq.finished:
+                self.block_manager.trim(entry.seq.seq_id, entry.seq.num_computed_tokens)
+                self._offer(entry.group, entry.seq)
+        return ended
+
+    def _forks(
+        self, entry: ScheduledSequence, drawn: SequenceOf[int]
+    ) -> list[tuple[Sequence, int]]:
+        """Who gets which of the first tokens; the first draw of several samples forks a group."""
         parent, group = entry.seq, entry.group
-        if entry.num_samples == 1:
-            return [(parent, accepted(entry.drafts, drawn))]
         seqs = [parent]
         for i in range(1, entry.num_samples):
             child = parent.fork(parent.index + i, next(self._seq_ids))
@@ -204,27 +220,21 @@ class Scheduler:
             seqs.append(child)
             group.seqs.append(child)
             group.forked = True
-        return [(seq, [token_id]) for seq, token_id in zip(seqs, drawn, strict=True)]
+        return list(zip(seqs, drawn[: entry.num_samples], strict=True))
 
-    def _append(self, group: SequenceGroup, seq: Sequence, token_ids: SequenceOf[int]) -> bool:
-        """Append these tokens, up to one that ends the sequence. True if its group has ended, too.
+    def _append(self, group: SequenceGroup, seq: Sequence, token_id: int) -> bool:
+        """Append a token, which may end the sequence. True if its group has ended, too."""
+        seq.append(token_id)
+        reason = finish_reason(seq, group, self.config.max_model_len)
+        if reason is None:
+            return False
+        self._offer(group, seq)
+        return self._finish(group, seq, *reason)
 
-        Of its tokens all but the newest are computed then.
-        """
-        for token_id in token_ids:
-            seq.append(token_id)
-            seq.num_computed_tokens = len(seq.token_ids) - 1
-            reason = finish_reason(seq, group, self.config.max_model_len)
-            if reason is not None:
-                return self._finish(group, seq, *reason)
-        return False
-
-    def _settle(self, entry: ScheduledSequence) -> None:
-        """After drafts: the table is as long as without them, and what they filled can be found."""
-        seq = entry.seq
+    def _offer(self, group: SequenceGroup, seq: Sequence) -> None:
+        """Let the prefix cache know the blocks that drafts which were right have filled."""
         computed = seq.token_ids[: seq.num_computed_tokens]
-        self.block_manager.trim(seq.seq_id, len(computed))
-        self.block_manager.offer(seq.seq_id, computed, entry.group.cache_salt)
+        self.block_manager.offer(seq.seq_id, computed, group.cache_salt)
 
     def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""

@@ -90,21 +90,26 @@ def test_what_cannot_be_trimmed_is_left_as_it_was(manager: BlockManager) -> None
     assert snapshot(manager) == before
 
 
-def test_a_trim_that_would_let_a_cached_block_be_overwritten_is_refused() -> None:
-    """At the border of a block it is none."""
-    manager = BlockManager(4, 6, enable_prefix_caching=True)
+def test_what_may_be_cached_is_not_trimmed() -> None:
+    """What is trimmed is taken next, before blocks whose content is cached."""
+    manager = BlockManager(4, 7, enable_prefix_caching=True)
+    manager.allocate_slots(1, [5] * 4, 0, 4)
+    manager.free(1)
     tokens = list(range(13))
     manager.allocate_slots(0, tokens, 0, 13)
+    manager.allocate_slots(0, tokens, 13, 21)
     before = snapshot(manager)
-    for num_tokens in (11, 9, 5, 1):
-        with pytest.raises(BlockError, match=f"to {num_tokens} tokens, .* of the 3 blocks"):
+    for num_tokens in (11, 8, 4, 1):
+        with pytest.raises(BlockError, match=f"to {num_tokens} tokens: it has offered 3 blocks"):
             manager.trim(0, num_tokens)
     assert snapshot(manager) == before
-    manager.trim(0, 4)
-    assert manager.block_table(0) == [0] and manager.gpu.free_blocks == [4, 5, 3, 2, 1]
-    assert manager.cached_blocks(tokens) == [0, 1, 2]
-    manager.allocate_slots(0, [0, 1, 2, 3, 9, 9, 9, 9], 4, 8)  # other tokens, offered anew
-    assert manager.cached_blocks([0, 1, 2, 3, 9, 9, 9, 9, 9]) == [0, 4]
+    assert manager.block_table(0) == [1, 2, 3, 4, 5, 6] and manager.gpu.free_blocks == [0]
+    manager.trim(0, 13)
+    assert manager.block_table(0) == [1, 2, 3, 4] and manager.gpu.free_blocks == [5, 6, 0]
+    manager.allocate_slots(0, tokens, 13, 21)
+    assert manager.block_table(0) == [1, 2, 3, 4, 5, 6] and manager.cached_blocks([5] * 5) == [0]
+    manager.trim(0, 12)
+    assert manager.block_table(0) == [1, 2, 3] and manager.gpu.free_blocks == [4, 5, 6, 0]
 
 
 def test_an_offer_is_for_full_blocks_and_who_has_some() -> None:

@@ -91,7 +91,7 @@ def check_output(output: Any, blocks: Any, settings: Any) -> None:
         seq, end = entry.seq, entry.start + entry.num_tokens
         table = blocks.block_table(seq.seq_id)
         assert entry.num_tokens >= 1 and entry.start == seq.num_computed_tokens, "I23"
-        there_are = len(seq.token_ids) + getattr(entry, "num_drafts", 0)
+        there_are = len(seq.token_ids) + len(entry.drafts)
         assert end <= there_are, "I23"
         assert (entry.num_samples > 0) == (end == there_are), "I23"
         assert blocks_for(end, size) <= len(table), "I6"

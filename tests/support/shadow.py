@@ -15,7 +15,7 @@ STEP_ORDER = ("swap_in", "swap_out", "copy", "write")
 
 def known_and_drafted(entry: Any) -> list[int]:
     """The tokens of a scheduled sequence, and its drafts of this step if it has any."""
-    return [*entry.seq.token_ids, *getattr(entry, "drafts", ())]
+    return [*entry.seq.token_ids, *entry.drafts]
 
 
 class ShadowCache:
