@@ -97,19 +97,20 @@ class SpeculativeConfig:
         return "custom_class"
 
     def _set_lookup(self) -> None:
+        for name in ("prompt_lookup_min", "prompt_lookup_max"):
+            if getattr(self, name) is not None:
+                self._check_range(name, 1)
         low, high = self.prompt_lookup_min, self.prompt_lookup_max
         low = high if low is None else low
         low = DEFAULT_LOOKUP if low is None else low
         high = low if high is None else high
-        object.__setattr__(self, "prompt_lookup_min", low)
-        object.__setattr__(self, "prompt_lookup_max", high)
-        self._check_range("prompt_lookup_min", 1)
-        self._check_range("prompt_lookup_max", 1)
         if low > high:
             raise ConfigError(
                 "speculative_config: prompt_lookup_min must be at most prompt_lookup_max "
                 f"({high}), got {low}"
             )
+        object.__setattr__(self, "prompt_lookup_min", low)
+        object.__setattr__(self, "prompt_lookup_max", high)
 
     def _check_range(self, name: str, low: int, high: int | None = None) -> None:
         value = getattr(self, name)
@@ -126,7 +127,7 @@ class SpeculativeConfig:
         """
         if isinstance(given, SpeculativeConfig):
             return given
-        known = {one.name for one in fields(cls)}
+        known = [one.name for one in fields(cls)]
         own: dict[str, Any] = {}
         for name, value in given.items():
             if name in known:
@@ -134,7 +135,7 @@ class SpeculativeConfig:
             elif name not in _SATISFIED:
                 raise ConfigError(
                     f"speculative_config: {name} is no key of it"
-                    f"{suggestion(name, [*known, *_SATISFIED])}"
+                    f"{suggestion(str(name), [*known, *_SATISFIED])}"
                 )
             elif value not in _SATISFIED[name]:
                 raise ConfigError(

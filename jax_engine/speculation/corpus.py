@@ -1,8 +1,8 @@
 """The texts of earlier requests, and where in them some tokens stood.
 
 The newest texts are kept in a ring of tokens. For each length n of a key, each place is linked to
-the one before it whose last n tokens have the same hash. So memory does not grow, a token takes
-less than a microsecond to add, and a look-up follows one chain.
+the one before it whose last n tokens have the same hash. So memory does not grow past 30 MB, a
+token takes a microsecond or two to add, and a look-up follows one chain.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ class Corpus:
         self._num_texts = num_texts
         self._starts: deque[int] = deque()
         self._end = 1  # position 0 ends each chain
-        self._ring = np.full(SIZE, NONE, np.int32)
+        self._ring = np.zeros(SIZE, np.int32)
         self._chains = {n: _Chains() for n in key_lengths}
 
     def add(self, text: np.ndarray) -> None:

@@ -60,7 +60,7 @@ class SuffixDrafter:
         text, _ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len))
         tokens = text.upto(one.token_ids)
         for n in self._keys:
-            if n < len(tokens):
+            if n <= len(tokens):
                 guesses = self._follow(tokens, n, one.count)
                 if guesses is not None:
                     return guesses
@@ -116,7 +116,7 @@ def _likely(after: list[list[int]], min_share: float) -> list[int]:
         if not counts:
             break
         best = max(counts, key=counts.__getitem__)
-        if counts[best] < min_share * len(after):
+        if counts[best] / len(after) < min_share:
             break
         guesses.append(best)
         going = [row for row in going if row[k] == best]
