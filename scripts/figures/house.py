@@ -34,7 +34,7 @@ ROOMS = {
     "jax_engine/tokenization": Room(330, 149, 130, "text and tokens"),
     "jax_engine/guided": Room(330, 198, 130, "grammars"),
     "jax_engine/quantize": Room(330, 247, 130, "float weights to codes"),
-    "jax_engine/core": Room(20, 260, 164, "scheduler, blocks, prefix cache", "a"),
+    "jax_engine/core": Room(20, 260, 164, "scheduler, blocks, cache", "a"),
     "jax_engine/speculation": Room(194, 260, 86, "who guesses", "a"),
     STEP: Room(20, 340, 440, "Step and StepResult: numbers, no objects", "b"),
     "jax_engine/worker": Room(20, 420, 120, "one compiled step", "c"),
