@@ -26,7 +26,7 @@ class Counter(Metric):
 
 @dataclass
 class Vector(Metric):
-    """Counters by position; never used here, but programs for vLLM check for this type."""
+    """Counters by position, 0 first."""
 
     values: list[int]
 

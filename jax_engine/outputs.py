@@ -40,6 +40,9 @@ class RequestMetrics:
     """Times of one request, in seconds of `time.monotonic()`; None while not reached.
 
     Attributes:
+        num_draft_tokens: Tokens that were guessed and verified (`speculative_config`); 0 until it
+            has finished.
+        num_accepted_tokens: Those of them that were right, and became output.
         queued_time: When the engine accepted it.
         scheduled_time: When the first step that computes a part of it was planned.
         last_token_time: When its last token came. None until it has finished.
@@ -51,6 +54,8 @@ class RequestMetrics:
     queued_time: float | None = None
     scheduled_time: float | None = None
     last_token_time: float | None = None
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ The scheduler
     `scheduler_state`      waiting, running, swapped; preemption and recovery (4.5)
     `scheduler_sosp`       the step of the paper: prompts, or one token for every sequence (4.5)
     `scheduler_unified`    the step of today: one budget of tokens for prompts and decoding alike
+    `speculation`          tokens that are guessed, and drawn again to see whether they are right
     `scheduler`            its public face: add, schedule, update, abort (4.5)
 
 The whole

@@ -42,7 +42,8 @@ class BlockAllocator:
     """The blocks 0 .. num_blocks-1 of one device.
 
     `free_blocks` is the free list in order: a stack pops from its end, a queue from its head, and
-    both put freed blocks at the end. It starts as 0, 1, .. unless `free_order` says otherwise.
+    both put freed blocks at the end. Blocks that hold nothing are put where they are taken next.
+    It starts as 0, 1, .. unless `free_order` says otherwise.
     """
 
     def __init__(
@@ -86,17 +87,18 @@ class BlockAllocator:
             self.free_blocks.remove(block)
         self.ref_counts[block] += 1
 
-    def free(self, block: int) -> bool:
+    def free(self, block: int, *, is_next: bool = False) -> bool:
         """Take one holder away; True when it was the last and the block is free now.
 
-        Raises BlockError for a block that nobody holds ("double free") or that does not exist.
+        `is_next` puts it where it is the next to be handed out. Raises BlockError for a block that
+        nobody holds ("double free") or that does not exist.
         """
         self._check_known(block)
         if self.ref_counts[block] == 0:
             raise BlockError(f"double free of {self.device} block {block}: nobody holds it")
         self.ref_counts[block] -= 1
         if self.ref_counts[block] == 0:
-            self.free_blocks.append(block)
+            self.free_blocks.insert(0 if self.fifo and is_next else len(self.free_blocks), block)
         return self.ref_counts[block] == 0
 
     def _check_known(self, block: int) -> None:

@@ -1,7 +1,8 @@
 """The ragged batch: what a step hands to the model (paper 4.1, 4.3).
 
 The new tokens of all scheduled sequences are laid end to end. To the model a whole prompt, a chunk
-of one and a single decoded token are the same thing: a few new tokens at the end of a context.
+of one, a single decoded token and one with drafts behind it are the same thing: a few new tokens at
+the end of a context.
 
 >>> from types import SimpleNamespace
 >>> blocks = BlockManager(4, 8)
@@ -9,7 +10,7 @@ of one and a single decoded token are the same thing: a few new tokens at the en
 >>> for seq_id, start, token_ids in ((0, 0, [5, 6, 7]), (1, 4, [1, 2, 3, 4, 9])):
 ...     _ = blocks.allocate_slots(seq_id, token_ids, 0, len(token_ids))
 ...     seq = SimpleNamespace(seq_id=seq_id, token_ids=token_ids)
-...     entries.append(SimpleNamespace(seq=seq, start=start, num_tokens=len(token_ids) - start))
+...     entries.append(ScheduledSequence(seq, None, start, len(token_ids) - start, 1))
 >>> batch = lay_out(entries, blocks)
 >>> batch.token_ids.tolist(), batch.positions.tolist(), batch.query_start_loc.tolist()
 ([5, 6, 7, 9], [0, 1, 2, 4], [0, 3, 4])
@@ -53,9 +54,9 @@ def lay_out(scheduled: Sequence[ScheduledSequence], blocks: BlockManager) -> Rag
     block_tables = [blocks.block_table(entry.seq.seq_id) for entry in scheduled]
     for entry, table in zip(scheduled, block_tables, strict=True):
         for position in range(entry.start, entry.start + entry.num_tokens):
-            token_ids.append(entry.seq.token_ids[position])
             positions.append(position)
             slot_mapping.append(slot_of(table, position, blocks.block_size))
+        token_ids += entry.token_ids
         query_start_loc.append(len(token_ids))
     width = max(len(table) for table in block_tables)
     return RaggedBatch(

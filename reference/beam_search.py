@@ -52,7 +52,13 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from reference.blocks import BlockManager
-from reference.sequence import FinishReason, Sequence, SequenceGroup, reason_to_end
+from reference.sequence import (
+    FinishReason,
+    Sequence,
+    SequenceGroup,
+    longest_output,
+    reason_to_end,
+)
 
 
 @dataclass(frozen=True)
@@ -83,12 +89,6 @@ def end_token_ids(group: SequenceGroup) -> set[int]:
 def num_candidates(group: SequenceGroup) -> int:
     """M: how many extensions a selection looks at, so the most that one beam need offer."""
     return max(2, 1 + len(end_token_ids(group))) * group.num_samples
-
-
-def longest_output(group: SequenceGroup, max_model_len: int) -> int:
-    """The most tokens that an output of this group can have."""
-    room = max_model_len - group.prompt_len
-    return room if group.params.max_tokens is None else min(room, group.params.max_tokens)
 
 
 def select(group: SequenceGroup, max_model_len: int) -> Selection:

@@ -142,6 +142,7 @@ class BlockManager:
     ) -> list[BlockPair] | None:
         """Make room to write positions start .. num_tokens-1 of a sequence in this step.
 
+        Positions behind `token_ids` may be among them, for guesses; no block with one is cached.
         `cached` are the blocks found for a sequence without a table; they become its first ones.
         Returns the copies (source, destination) to be made before anything is written, or None,
         with nothing changed, when there are not enough free blocks. Raises BlockError when the
@@ -184,6 +185,42 @@ class BlockManager:
         table = self._tables.pop(seq_id, BlockTable([]))
         for block in reversed(table.blocks):
             self._pool(table.device).free(block)
+
+    def trim(self, seq_id: int, num_tokens: int) -> None:
+        """Give the blocks behind the first num_tokens positions back, the last one first.
+
+        They hold nothing that anybody will look for, so they are the next to be handed out: before
+        any block whose content is cached. No-op without a table. Raises BlockError, with nothing
+        changed, for a sequence that is swapped out, or that has offered some of these positions to
+        the prefix cache.
+
+        >>> manager = BlockManager(4, 9)
+        >>> manager.allocate_slots(0, [1, 2, 3], 0, 9), manager.block_table(0)      # 6 guesses
+        ([], [8, 7, 6])
+        >>> manager.trim(0, 4), manager.block_table(0), manager.gpu.free_blocks[-2:]
+        (None, [8], [6, 7])
+        """
+        if self.device(seq_id) == "cpu":
+            raise BlockError(f"sequence {seq_id} is swapped out; swap it in before it is trimmed")
+        table = self._tables.get(seq_id, BlockTable([]))
+        if num_tokens < table.num_offered * self.block_size:
+            raise BlockError(
+                f"sequence {seq_id} cannot be trimmed to {num_tokens} tokens: it has offered "
+                f"{table.num_offered} blocks of {self.block_size} to the prefix cache"
+            )
+        while len(table.blocks) > self.num_blocks_for(num_tokens):
+            self.gpu.free(table.blocks.pop(), is_next=True)
+        if not table.blocks:
+            self._tables.pop(seq_id, None)
+
+    def offer(self, seq_id: int, token_ids: Sequence[int], cache_salt: str | None = None) -> None:
+        """Offer the blocks that these tokens fill to the prefix cache; no-op without a table.
+
+        `allocate_slots` does so for the tokens that are known to it. This is for tokens that turned
+        out right after they had been computed.
+        """
+        if seq_id in self._tables:
+            self._offer_full_blocks(self._tables[seq_id], token_ids, cache_salt)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; False, and nothing done, if a GPU block is in use."""

@@ -5,8 +5,9 @@ model sees a *ragged batch*: the new tokens of all scheduled sequences laid end 
 
     schedule;  swap in, swap out, copy;  write and attend (the model);  sample;  update
 
-and a request goes through as many steps as it takes. Here is a "model" that counts: its hidden
-state is the token itself, and its logits want the next one.
+and a request goes through as many steps as it takes. Before each of them a drafter may be asked to
+guess what comes (`speculation`). Here is a "model" that counts: its hidden state is the token
+itself, and its logits want the next one.
 
 >>> from types import SimpleNamespace
 >>> model = SimpleNamespace(
@@ -28,15 +29,26 @@ state is the token itself, and its logits want the next one.
 ...     print(group.request_id, group.seqs[0].output_token_ids, group.seqs[0].finish_reason)
 a [3, 4, 5] length
 b [6, 7, 8] length
+
+With a drafter that guesses what this model says, two steps of the three are enough for the same
+output. (In the first one there is nothing to guess behind, in the second one place for one draft.)
+
+>>> engine = ReferenceEngine(
+...     model, cache, max_num_seqs=4, max_num_batched_tokens=16, max_model_len=16,
+...     max_draft_tokens=2, drafter=lambda token_ids: [token_ids[-1] + 1],
+... )
+>>> engine.add_request("a", [1, 2], params)
+>>> engine.step(), [group.seqs[0].output_token_ids for group in engine.step()]
+([], [[3, 4, 5]])
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from reference.batch import lay_out
+from reference.batch import RaggedBatch, lay_out
 from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.kv_cache import KVCache
@@ -44,7 +56,8 @@ from reference.random_numbers import derive_seed, request_seed
 from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
-from reference.sequence import RequestParams, SequenceGroup
+from reference.sequence import RequestParams, SequenceGroup, reason_to_end
+from reference.speculation import may_draft
 
 
 class Model(Protocol):
@@ -64,11 +77,17 @@ class Model(Protocol):
     def compute_logits(self, hidden: Float[np.ndarray, "R E"]) -> Float[np.ndarray, "R V"]: ...
 
 
+WithLogits = tuple[ScheduledSequence, Float[np.ndarray, "R V"]]
+"""Who draws, and from what: 1 + num_drafts rows of logits."""
+
+
 class ReferenceEngine:
     """Requests in, finished sequence groups out, over the blocks of one KV cache.
 
     `settings` are those of `reference.scheduler.Scheduler`, `admission_rule=False` among them:
     then requests that can never finish are accepted, to show how an engine without the rule hangs.
+    `drafter` is given the tokens of a sequence before a step, and returns guesses for the next
+    ones: any number of token ids, all of them in the vocabulary.
     """
 
     def __init__(
@@ -80,12 +99,14 @@ class ReferenceEngine:
         seed: int = 0,
         watermark: float = 0.01,
         enable_prefix_caching: bool = False,
+        drafter: Callable[[list[int]], Sequence[int]] | None = None,
         **settings: Any,
     ) -> None:
         self.model = model
         self.kv_cache = kv_cache
         self.eos_token_ids = eos_token_ids
         self.seed = seed
+        self.drafter = drafter
         self.block_manager = BlockManager(
             kv_cache.block_size,
             kv_cache.gpu.shape[2],
@@ -133,6 +154,7 @@ class ReferenceEngine:
 
     def step(self) -> list[SequenceGroup]:
         """Schedule, move blocks, run the model, sample, update; the groups that finished."""
+        self._ask_for_drafts()
         output = self.scheduler.schedule()
         self.kv_cache.begin_step(
             output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
@@ -150,32 +172,54 @@ class ReferenceEngine:
             batch.slot_mapping,
         )
         self._note_prompt_logprobs(output.scheduled, hidden)
-        last_tokens = batch.query_start_loc[1:] - 1
-        sampling = [i for i, entry in enumerate(output.scheduled) if entry.num_samples > 0]
-        logits = self.model.compute_logits(hidden[last_tokens[sampling]])
-        entries = [output.scheduled[i] for i in sampling]
-        sampled, stuck = self._sample_all(entries, logits)
+        with_logits = self._with_logits(output.scheduled, batch, hidden)
+        sampled, stuck = self._sample_all(with_logits)
         finished = self.scheduler.update(sampled)
-        for entry, row in zip(entries, logits, strict=True):
-            if not entry.group.beam_search and entry.group not in stuck:
-                _note_logprobs(entry, sampled[entry.seq.seq_id], row)
+        for entry, logits in with_logits:
+            if not entry.group.beam_search:
+                _note_logprobs(entry, logits)
         return stuck + finished
 
+    def _ask_for_drafts(self) -> None:
+        if self.drafter is not None:
+            for group in self.scheduler.running:
+                for seq in group.unfinished:
+                    if may_draft(group, seq):
+                        seq.drafts = list(self.drafter(list(seq.token_ids)))
+
+    def _with_logits(
+        self,
+        scheduled: Sequence[ScheduledSequence],
+        batch: RaggedBatch,
+        hidden: Float[np.ndarray, "T E"],
+    ) -> list[WithLogits]:
+        """Who draws, and the logits behind its last known token and behind each of its drafts."""
+        ends = zip(scheduled, batch.query_start_loc[1:].tolist(), strict=True)
+        drawing = [(entry, end) for entry, end in ends if entry.num_samples > 0]
+        tokens = [
+            token for entry, end in drawing for token in range(end - 1 - entry.num_drafts, end)
+        ]
+        rows = iter(self.model.compute_logits(hidden[tokens]))
+        return [
+            (entry, np.stack([next(rows) for _ in range(1 + entry.num_drafts)]))
+            for entry, _ in drawing
+        ]
+
     def _sample_all(
-        self, entries: Sequence[ScheduledSequence], logits: Float[np.ndarray, "R V"]
+        self, with_logits: Sequence[WithLogits]
     ) -> tuple[dict[int, list[Any]], list[SequenceGroup]]:
         """What each sequence draws; and the requests that are aborted, for want of a token."""
         sampled: dict[int, list[Any]] = {}
         stuck: list[SequenceGroup] = []
-        for entry, row in zip(entries, logits, strict=True):
+        for entry, logits in with_logits:
             try:
-                sampled[entry.seq.seq_id] = self._sample(entry, row)
+                sampled[entry.seq.seq_id] = self._sample(entry, logits)
             except NoTokenLeft as error:
                 if self.scheduler.abort(entry.group.request_id, str(error)):
                     stuck.append(entry.group)
         return sampled, stuck
 
-    def _sample(self, entry: ScheduledSequence, logits: Float[np.ndarray, "V"]) -> list[Any]:
+    def _sample(self, entry: ScheduledSequence, logits: Float[np.ndarray, "R V"]) -> list[Any]:
         """Tokens for one sequence: several, from the same logits, when its group is to fork.
 
         Sample i of a request draws from a seed of its own, before the fork and after it. A beam
@@ -184,16 +228,51 @@ class ReferenceEngine:
         seq, group = entry.seq, entry.group
         context: dict[str, Any] = {
             "prompt_token_ids": seq.token_ids[: seq.prompt_len],
-            "output_token_ids": seq.output_token_ids,
             "eos_token_ids": group.eos_token_ids,
         }
+        output = seq.output_token_ids
         if group.beam_search:
-            return candidates(logits, group.params, num_candidates(group), **context)
+            count = num_candidates(group)
+            return candidates(logits[0], group.params, count, output_token_ids=output, **context)
         seed = request_seed(group.params.seed, self.seed, group.add_index)
-        return [
-            sample(logits, group.params, seed=derive_seed(seed, seq.index + i), **context)
-            for i in range(entry.num_samples)
-        ]
+
+        def draw(row: Float[np.ndarray, "V"], output: list[int], i: int = 0) -> int:
+            seed_of_sample = derive_seed(seed, seq.index + i)
+            return sample(
+                row, group.params, seed=seed_of_sample, output_token_ids=output, **context
+            )
+
+        if entry.num_drafts > 0:
+            return self._draw_along(entry, logits, draw)
+        return [draw(logits[0], output, i) for i in range(entry.num_samples)]
+
+    def _draw_along(
+        self,
+        entry: ScheduledSequence,
+        logits: Float[np.ndarray, "R V"],
+        draw: Callable[[Float[np.ndarray, "V"], list[int]], int],
+    ) -> list[int]:
+        """Draw behind the known token, and behind drafts as long as they are what was drawn.
+
+        So nothing is drawn, and no processor or guide of the request asked, where it would not be
+        without drafts: behind a wrong one, or behind the end. Raises NoTokenLeft if the first draw
+        does; where a later one does, the next step will find out.
+        """
+        seq, group = entry.seq, entry.group
+        max_model_len = self.scheduler.config.max_model_len
+        drawn: list[int] = []
+        for row in logits:
+            try:
+                drawn.append(draw(row, [*seq.output_token_ids, *drawn]))
+            except NoTokenLeft:
+                if not drawn:
+                    raise
+                break
+            output_len = seq.output_len + len(drawn)
+            ended = reason_to_end(drawn[-1], output_len, group, max_model_len) is not None
+            if ended or drawn != list(entry.drafts[: len(drawn)]):
+                break
+        return drawn
 
     def _note_prompt_logprobs(
         self, scheduled: Sequence[ScheduledSequence], hidden: Float[np.ndarray, "T E"]
@@ -209,16 +288,16 @@ class ReferenceEngine:
                     wanted[position + 1] = log_softmax(logits)
 
 
-def _note_logprobs(
-    entry: ScheduledSequence, token_ids: Sequence[int], logits: Float[np.ndarray, "V"]
-) -> None:
-    """Give each sequence that got a token its log-probability. (By now the group has forked.)"""
-    logprobs = log_softmax(logits)
+def _note_logprobs(entry: ScheduledSequence, logits: Float[np.ndarray, "R V"]) -> None:
+    """Give each sequence that got tokens their log-probabilities. (By now the group has forked.)"""
     first = entry.seq.index
     seqs = [entry.seq]
     if entry.num_samples > 1:
         seqs = entry.group.seqs[first : first + entry.num_samples]
-    for seq, token_id in zip(seqs, token_ids, strict=True):
-        seq.logprobs.append(float(logprobs[token_id]))
-        if seq.distributions is not None:
-            seq.distributions.append(logprobs)
+    for seq in seqs:
+        new_tokens = seq.output_token_ids[len(seq.logprobs) :]
+        for token_id, row in zip(new_tokens, logits, strict=False):
+            logprobs = log_softmax(row)
+            seq.logprobs.append(float(logprobs[token_id]))
+            if seq.distributions is not None:
+                seq.distributions.append(logprobs)

@@ -1,11 +1,11 @@
 """The scheduler: who computes in the next step, and who gives way (paper 4.5).
 
 This is its public face. `schedule` plans a step, the engine runs it and draws tokens, and `update`
-takes the tokens in: it forks a group when its first tokens are drawn, ends sequences, and gives
-their blocks back at once. A group of which no sequence is left goes on with its next part, if there
-is one, as if it had just arrived at its old place. For beam search it takes candidates in, and when
-all beams have drawn, lets `beam_search` select. The ways of planning are chapters of their own,
-`scheduler_sosp` and `scheduler_unified`.
+takes the tokens in: it forks a group when its first tokens are drawn, verifies drafts
+(`speculation`), ends sequences, and gives their blocks back at once. A group of which no sequence
+is left goes on with its next part, if there is one, as if it had just arrived at its old place. For
+beam search it takes candidates in, and when all beams have drawn, lets `beam_search` select. The
+ways of planning are chapters of their own, `scheduler_sosp` and `scheduler_unified`.
 
 >>> from types import SimpleNamespace
 >>> params = SimpleNamespace(n=2, best_of=None, max_tokens=2, min_tokens=0, stop_token_ids=[],
@@ -55,6 +55,7 @@ from reference.sequence import (
     SequenceStatus,
     finish_reason,
 )
+from reference.speculation import accepted
 
 
 class Scheduler:
@@ -77,6 +78,7 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         admission_rule: bool = True,
         preemption_costs: PreemptionCosts | None = None,
+        max_draft_tokens: int = 0,
     ) -> None:
         self.config = SchedulerConfig(
             max_num_seqs,
@@ -89,6 +91,7 @@ class Scheduler:
             long_prefill_token_threshold,
             admission_rule,
             preemption_costs,
+            max_draft_tokens,
         )
         if block_manager.enable_prefix_caching and scheduling != "unified":
             raise ValueError(
@@ -141,26 +144,28 @@ class Scheduler:
         """Take in the tokens drawn for the last step, by seq_id; return the groups that ended.
 
         For a sequence of a beam search they are candidates, (token, log-probability), best first.
-        Sequences that ended since the step was planned (an abort) are passed over.
+        For one with drafts they are the tokens drawn behind its last token and behind each draft;
+        those behind a wrong one may be left out. Sequences that ended since the step was planned
+        (an abort) are passed over.
         """
         done = [entry for entry in self._last.scheduled if not entry.seq.finished]
         self._last = SchedulerOutput()
         for entry in done:
-            entry.seq.num_computed_tokens += entry.num_tokens
+            entry.seq.num_computed_tokens += entry.num_tokens - entry.num_drafts
             self._state.attach(entry.group)
         ended = []
         for entry in done:
             if entry.num_samples == 0:
                 continue
+            drawn = sampled[entry.seq.seq_id]
             if entry.group.beam_search:
-                if self._hold(entry, sampled[entry.seq.seq_id]):
+                if self._hold(entry, drawn):
                     ended.append(entry.group)
                 continue
-            for seq in self._append(entry, sampled[entry.seq.seq_id]):
-                reason = finish_reason(seq, entry.group, self.config.max_model_len)
-                if reason is not None and self._finish(entry.group, seq, *reason):
+            for seq, token_id in self._forks(entry, drawn):
+                if self._append(entry.group, seq, token_id):
                     ended.append(entry.group)
-        return ended
+        return ended + self._take_more([entry for entry in done if entry.drafts], sampled)
 
     def finish_sequence(
         self, seq_id: int, reason: FinishReason, stop_reason: int | str | None = None
@@ -181,8 +186,32 @@ class Scheduler:
         self._forget(group)
         return True
 
-    def _append(self, entry: ScheduledSequence, token_ids: SequenceOf[int]) -> list[Sequence]:
-        """Append what was drawn; the first draw of a group that samples several forks it."""
+    def _take_more(
+        self, drafted: SequenceOf[ScheduledSequence], sampled: Mapping[int, SequenceOf[Any]]
+    ) -> list[SequenceGroup]:
+        """What drafts that were right have brought beyond each first token; the groups that ended.
+
+        One token of each sequence after the other, as if each had taken a step. A sequence that
+        ends drops the rest.
+        """
+        ended = []
+        taken = [(entry, accepted(entry.drafts, sampled[entry.seq.seq_id])) for entry in drafted]
+        for i in range(1, max((len(token_ids) for _, token_ids in taken), default=0)):
+            for entry, token_ids in taken:
+                if i < len(token_ids) and not entry.seq.finished:
+                    entry.seq.num_computed_tokens += 1
+                    if self._append(entry.group, entry.seq, token_ids[i]):
+                        ended.append(entry.group)
+        for entry in drafted:
+            if not entry.seq.finished:
+                self.block_manager.trim(entry.seq.seq_id, entry.seq.num_computed_tokens)
+                self._offer(entry.group, entry.seq)
+        return ended
+
+    def _forks(
+        self, entry: ScheduledSequence, drawn: SequenceOf[int]
+    ) -> list[tuple[Sequence, int]]:
+        """Who gets which of the first tokens; the first draw of several samples forks a group."""
         parent, group = entry.seq, entry.group
         seqs = [parent]
         for i in range(1, entry.num_samples):
@@ -191,9 +220,21 @@ class Scheduler:
             seqs.append(child)
             group.seqs.append(child)
             group.forked = True
-        for seq, token_id in zip(seqs, token_ids, strict=True):
-            seq.append(token_id)
-        return seqs
+        return list(zip(seqs, drawn[: entry.num_samples], strict=True))
+
+    def _append(self, group: SequenceGroup, seq: Sequence, token_id: int) -> bool:
+        """Append a token, which may end the sequence. True if its group has ended, too."""
+        seq.append(token_id)
+        reason = finish_reason(seq, group, self.config.max_model_len)
+        if reason is None:
+            return False
+        self._offer(group, seq)
+        return self._finish(group, seq, *reason)
+
+    def _offer(self, group: SequenceGroup, seq: Sequence) -> None:
+        """Let the prefix cache know the blocks that drafts which were right have filled."""
+        computed = seq.token_ids[: seq.num_computed_tokens]
+        self.block_manager.offer(seq.seq_id, computed, group.cache_salt)
 
     def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""

@@ -43,6 +43,7 @@ class SchedulerConfig:
             takes less time, by `preemption_costs`.
         long_prefill_token_threshold: most tokens of one sequence in a step; 0: no such limit.
         admission_rule: False accepts requests that may hang; only to show why the rule is there.
+        max_draft_tokens: most drafts in a step, of all sequences together; 0: nobody drafts.
     """
 
     max_num_seqs: int
@@ -55,6 +56,7 @@ class SchedulerConfig:
     long_prefill_token_threshold: int = 0
     admission_rule: bool = True
     preemption_costs: PreemptionCosts | None = None
+    max_draft_tokens: int = 0
 
     def __post_init__(self) -> None:
         for field, choices in (
@@ -71,9 +73,15 @@ class SchedulerConfig:
             ("max_num_batched_tokens", 1),
             ("max_model_len", 2),
             ("long_prefill_token_threshold", 0),
+            ("max_draft_tokens", 0),
         ):
             if getattr(self, field) < least:
                 raise ValueError(f"{field}={getattr(self, field)} must be at least {least}")
+        if self.max_draft_tokens > 0 and self.scheduling != "unified":
+            raise ValueError(
+                f"max_draft_tokens={self.max_draft_tokens} needs scheduling='unified', "
+                f"not {self.scheduling!r}"
+            )
         self._check_that_a_step_can_hold_what_must_go_in_one()
 
     def _check_that_a_step_can_hold_what_must_go_in_one(self) -> None:

@@ -30,7 +30,8 @@ from reference.sequence import Sequence, SequenceGroup, SequenceStatus
 class ScheduledSequence:
     """Compute positions start .. start+num_tokens-1 of `seq`, then draw `num_samples` tokens.
 
-    A beam has one sample, whatever its width: a list of candidates.
+    A beam has one sample, whatever its width: a list of candidates. With `drafts`, guesses that
+    stand at the last of these positions, a token more is drawn behind each of them.
     """
 
     seq: Sequence
@@ -38,6 +39,17 @@ class ScheduledSequence:
     start: int
     num_tokens: int
     num_samples: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def num_drafts(self) -> int:
+        return len(self.drafts)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """What is fed to the model: tokens of the sequence, then the drafts."""
+        tokens = [*self.seq.token_ids, *self.drafts]
+        return tokens[self.start : self.start + self.num_tokens]
 
 
 @dataclass

@@ -14,6 +14,8 @@ prompt is computed in chunks, with what the others leave of the budget.
 
 Nobody is passed over in 2 and 3: a small request does not overtake a large one at the head.
 
+4. If nobody was preempted, what is left of budget and blocks goes to drafts (see `speculation`).
+
 >>> from types import SimpleNamespace
 >>> from reference.scheduler_config import SchedulerConfig
 >>> params = SimpleNamespace(n=1, best_of=None, max_tokens=4)
@@ -30,6 +32,7 @@ Nobody is passed over in 2 and 3: a small request does not overtake a large one 
 from reference.blocks import BlockManager
 from reference.scheduler_state import SchedulerOutput, SchedulerState
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
+from reference.speculation import plan_drafts
 
 Chunk = tuple[Sequence, int]
 
@@ -42,6 +45,7 @@ def schedule_unified(state: SchedulerState) -> SchedulerOutput:
         _resume_swapped(state, output)
         if not state.swapped:
             _admit_waiting(state, output)
+    plan_drafts(state, output)
     return output
 
 

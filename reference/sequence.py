@@ -109,6 +109,9 @@ class Sequence:
     """Of a beam: the sum of its logprobs."""
     score: float = 0.0
     """Of a beam that has ended: what hypotheses are compared by."""
+    drafts: list[int] = field(default_factory=list)
+    """Guesses for the tokens behind its last one (`speculation`). Whoever drives the scheduler sets
+    them before a step is planned; the plan takes them or forgets them."""
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -261,6 +264,12 @@ class SequenceGroup:
     def set_status(self, status: SequenceStatus) -> None:
         for seq in self.unfinished:
             seq.status = status
+
+
+def longest_output(group: SequenceGroup, max_model_len: int) -> int:
+    """The most tokens that an output of this group can have."""
+    room = max_model_len - group.prompt_len
+    return room if group.params.max_tokens is None else min(room, group.params.max_tokens)
 
 
 def finish_reason(

@@ -74,9 +74,9 @@ class Run:
         """What the model does to memory: each new token is written to its slot."""
         for entry in scheduled:
             table = self.blocks.block_table(entry.seq.seq_id)
-            for position in range(entry.start, entry.start + entry.num_tokens):
+            for position, token_id in enumerate(entry.token_ids, entry.start):
                 logical, offset = divmod(position, self.blocks.block_size)
-                self.memory.write(table[logical], offset, self.words[entry.seq.token_ids[position]])
+                self.memory.write(table[logical], offset, self.words[token_id])
 
     def draw(self, entry: ScheduledSequence) -> list[Any]:
         """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""

@@ -158,14 +158,21 @@ class BlockManager(BlockView):
         They are the next to be allocated. A no-op without a table.
 
         Raises:
-            BlockError: The sequence is swapped out.
+            BlockError: The sequence is swapped out, or these positions are in the prefix cache.
         """
         table = self.tables.get(seq_id)
         if table is None:
             return
         table.check_writable(seq_id, ())
+        if num_tokens < table.num_tried * self.block_size:
+            raise BlockError(
+                f"seq_id {seq_id} has {table.num_tried} blocks of {self.block_size} tokens in the "
+                f"prefix cache, {num_tokens} tokens would be left: only drafts are trimmed"
+            )
         self.gpu.return_all(table.cut(-(-num_tokens // self.block_size)))
         table.room = 0  # the next write registers what the accepted drafts have filled
+        if not table.ids:
+            del self.tables[seq_id]
 
     def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
         """Gives the child the parent's first `num_blocks` blocks (all by default) to share.

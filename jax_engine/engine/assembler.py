@@ -100,7 +100,7 @@ class Assembler:
         if news.finished and self._params.is_ranked:
             self._order = [piece.index for piece in news.pieces]
         if news.times is not None:
-            self.metrics = RequestMetrics(self.metrics.arrival_time, *news.times)
+            self.metrics = RequestMetrics(self.metrics.arrival_time, *news.times, *news.drafts)
         if news.prompt_logprobs is not None:
             self._prompt_logprobs = self._positions(news.prompt_logprobs)
 

@@ -101,7 +101,14 @@ class LLMEngine:
             look_ahead=self.config.overlaps_steps,
             speculator=build_speculator(parts),
         )
-        self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
+        speculation = self.config.speculative_config
+        self._running = RunningRequests(
+            self.scheduler,
+            self._pipeline,
+            eos,
+            self.config.seed,
+            speculation.num_speculative_tokens if speculation else 0,
+        )
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
@@ -280,7 +287,9 @@ class LLMEngine:
         given = taken, self.scheduler, running.requests, sampled, result, now
         take_tokens(*given)
         ended += take_accepted(*given)
-        self._pipeline.learn(plan, taken.accepted)
+        if self.config.speculative_config is not None:
+            self._pipeline.learn(plan, taken.accepted)
+            running.note_drafts(plan, taken.accepted)
         running.recorder.take_step(plan.num_batched_tokens, taken, now)
         running.news |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):

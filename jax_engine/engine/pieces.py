@@ -58,9 +58,10 @@ class News(Plain, tag="news"):
     Attributes:
         pieces: Of the sequences with something new. If only the end tells which sequences are
             returned (`SamplingParams.is_ranked`), the last news have a piece for each, best first.
-        times: The fields of `RequestMetrics` behind `arrival_time`, with the first news and with
+        times: The times of `RequestMetrics` behind `arrival_time`, with the first news and with
             the last; None in between, where none of them changes.
         prompt_logprobs: A position for each token of the prompt; once, if they are wanted.
+        drafts: Tokens that were guessed, and how many were right; with the last news.
     """
 
     request_id: str
@@ -69,3 +70,4 @@ class News(Plain, tag="news"):
     num_cached_tokens: int
     times: Times | None = None
     prompt_logprobs: LogprobLists | None = None
+    drafts: tuple[int, int] = (0, 0)

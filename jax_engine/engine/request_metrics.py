@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jax_engine.engine.request import Request
 from jax_engine.engine.stats import EngineStats
 from jax_engine.engine.step_outputs import TakenStep
-from jax_engine.metrics import Counter, Gauge, Metric, Observations
+from jax_engine.metrics import Counter, Gauge, Metric, Observations, Vector
 
 # Upper limits of the histograms' buckets, vLLM's: seconds to the first token, between two tokens,
 # and of a request; numbers of tokens of a request, and of a step; samples of a request, and how
@@ -42,13 +42,23 @@ LIMITS = {
     "iteration_tokens_total": STEP_TOKENS,
 }
 TOTALS = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
+DRAFTS = (
+    "spec_decode_num_drafts",
+    "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens",
+)
 REASONS = ("stop", "length", "abort", "error")
 
 
 class RequestRecorder:
-    """Adds up what happens. The engine hands over each step, and each end of a request, once."""
+    """Adds up what happens. The engine hands over each step, and each end of a request, once.
 
-    def __init__(self) -> None:
+    Args:
+        num_speculative_tokens: The most drafts of a sequence in a step; 0: there are no drafts.
+    """
+
+    def __init__(self, num_speculative_tokens: int = 0) -> None:
+        self._accepted = [0] * num_speculative_tokens  # by position
         self._totals: Tally[str] = Tally()
         self._reasons: Tally[str] = Tally()
         self._seen = {name: Observations(limits) for name, limits in LIMITS.items()}
@@ -71,6 +81,15 @@ class RequestRecorder:
             self._totals["prompt_tokens"] += request.group.prompt_len
             waited = now - request.metrics.arrival_time
             self._seen["time_to_first_token_seconds"].add(waited)
+
+    def take_drafts(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+        """Takes what a step verified of one sequence."""
+        request.metrics.num_draft_tokens += num_drafts
+        request.metrics.num_accepted_tokens += num_accepted
+        for name, count in zip(DRAFTS, (1, num_drafts, num_accepted), strict=True):
+            self._totals[name] += count
+        for position in range(num_accepted):
+            self._accepted[position] += 1
 
     def take(self, request: Request) -> None:
         """Takes a request that has ended."""
@@ -128,7 +147,20 @@ class RequestRecorder:
                 Counter("vllm:request_success", labels | {"finished_reason": one}, count)
                 for one, count in ((reason, self._reasons[reason]) for reason in REASONS)
             ),
+            *self._of_drafts(labels),
             *(seen.histogram(f"vllm:{name}", labels) for name, seen in self._seen.items()),
+        ]
+
+    def _of_drafts(self, labels: dict[str, str]) -> list[Metric]:
+        """None of an engine without drafts, as in vLLM."""
+        if not self._accepted:
+            return []
+        by_position = Vector(
+            "vllm:spec_decode_num_accepted_tokens_per_pos", labels, list(self._accepted)
+        )
+        return [
+            *(Counter(f"vllm:{name}", labels, self._totals[name]) for name in DRAFTS),
+            by_position,
         ]
 
 

@@ -139,7 +139,8 @@ class Results:
             given.counts += [0] * (self._group.prompt_len - len(given.counts))  # not reached
         self._is_begun, self._prompt_logprobs = True, None
         cached = self._group.num_cached_tokens or 0
-        return News(self._group.request_id, pieces, finished, cached, times, given)
+        drafts = (metrics.num_draft_tokens, metrics.num_accepted_tokens) if finished else (0, 0)
+        return News(self._group.request_id, pieces, finished, cached, times, given, drafts)
 
     def _rank(self, seq: Sequence) -> tuple[bool, float]:
         """Sort key: the most probable first; a sequence without tokens, after an abort, last."""

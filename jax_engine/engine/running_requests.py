@@ -1,6 +1,6 @@
 """The unfinished requests, which all components that keep requests add and remove together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
@@ -17,6 +17,7 @@ class RunningRequests:
 
     Args:
         seed: The engine's seed, from which requests without a seed get theirs.
+        num_speculative_tokens: As in `RequestRecorder`.
 
     Attributes:
         requests: By request id.
@@ -33,13 +34,14 @@ class RunningRequests:
         pipeline: StepPipeline,
         eos_token_ids: frozenset[int],
         seed: int,
+        num_speculative_tokens: int = 0,
     ) -> None:
         self.requests: dict[str, Request] = {}
         self.deadlines = Deadlines()
         self.news: dict[str, Request] = {}
         self.ended: list[RequestNews] = []
         self.lost: list[RequestNews] = []
-        self.recorder = RequestRecorder()
+        self.recorder = RequestRecorder(num_speculative_tokens)
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
         self._pipeline = pipeline
@@ -132,6 +134,14 @@ class RunningRequests:
                 del self._unplanned[request.request_id]
                 request.metrics.scheduled_time = planned_at
                 self.recorder.take_planned(request)
+
+    def note_drafts(self, plan: SchedulerOutput, accepted: Mapping[int, int]) -> None:
+        """Counts what a step verified; `accepted` has the right drafts of sequences, by seq_id."""
+        for item in plan.scheduled:
+            request = self.requests.get(item.group.request_id) if item.drafts else None
+            if request is not None and request.group is item.group:
+                right = accepted.get(item.seq.seq_id, 0)
+                self.recorder.take_drafts(request, len(item.drafts), right)
 
     def take_news(self) -> list[RequestNews]:
         """What is new in each request since the last call.

@@ -11,13 +11,13 @@ class Asked(NamedTuple):
         seq_id: Its name, which no later sequence of the engine has.
         token_ids: Prompt and output so far; not to be changed, and not to be kept: it grows.
         prompt_len: How many of them are its prompt.
-        count: How many guesses are wanted at most, at least 1.
+        most: How many guesses are wanted at most, at least 1.
     """
 
     seq_id: int
     token_ids: list[int]
     prompt_len: int
-    count: int
+    most: int
 
 
 class Drafter(Protocol):
@@ -26,7 +26,7 @@ class Drafter(Protocol):
     def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
         """For each sequence its guesses, best first in time: the next token comes first.
 
-        Guesses beyond `count` are dropped, and so are those from the first on that is no token of
+        Guesses beyond `most` are dropped, and so are those from the first on that is no token of
         the model. There may be none.
         """
 

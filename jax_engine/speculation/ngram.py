@@ -34,7 +34,7 @@ class NgramDrafter:
         text = self._texts.setdefault(one.seq_id, _Text())
         tokens = text.upto(one.token_ids)
         end = last_match(tokens, self._min, self._max)
-        return [] if end is None else tokens[end : end + one.count].tolist()
+        return [] if end is None else tokens[end : end + one.most].tolist()
 
 
 class _Text:

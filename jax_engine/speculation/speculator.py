@@ -46,7 +46,7 @@ class Speculator:
             logger.exception("the drafter failed: the step has no guesses")
             return {}
         return {
-            one.seq_id: self._valid(guesses[: one.count])
+            one.seq_id: self._valid(guesses[: one.most])
             for one, guesses in zip(asked, proposed, strict=True)
         }
 

@@ -18,6 +18,7 @@ from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.openai.offsets import Offsets
+from jax_engine.speculation.config import SpeculativeConfig
 from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.strategies import EOS
 from tests.support.vocabularies import Words, byte_words
@@ -53,9 +54,13 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def news_engine(words: Words) -> LLMEngine:
-    """Without a device, and with steps of at most 4 tokens."""
+    """Without a device, with steps of at most 4 tokens; tokens that came before are guessed."""
     settings = replace(SETTINGS, max_num_batched_tokens=4)
-    return pair_without_device(settings, ahead=False, tokenizer=words.tokenizer)[0]
+    guesses = SpeculativeConfig(prompt_lookup_min=1, prompt_lookup_max=2)
+    engine, _ = pair_without_device(
+        settings, ahead=False, tokenizer=words.tokenizer, speculation=guesses
+    )
+    return engine
 
 
 def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[News]:

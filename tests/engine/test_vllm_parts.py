@@ -83,6 +83,7 @@ def test_classes_of_logits_processors(path: str) -> None:
 @pytest.mark.parametrize(("given", "read"), [(None, "model"), ("other", "other")])
 def test_the_tokenizer_is_the_model_s_unless_it_has_a_name(given: str | None, read: str) -> None:
     config = SimpleNamespace(
+        speculative_config=None,
         model="model", tokenizer=given, dtype="auto", seed=0, hf_overrides=None, block_size=16,
         prefix_caching=True, max_num_seqs=4,
     )  # fmt: skip

@@ -50,6 +50,14 @@ def outcome(call: Callable[[], Any]) -> tuple[str, Any]:
         return "raised", isinstance(error, AssertionError)
 
 
+def offer(blocks: Any, seq: Tracked) -> None:
+    """Enters the full blocks of computed tokens into the prefix cache."""
+    if isinstance(blocks, BlockManager):
+        blocks.register(seq.seq_id, seq.tokens, seq.computed, seq.salt)
+    else:
+        blocks.offer(seq.seq_id, seq.tokens[: seq.computed], seq.salt)
+
+
 def future_allocations(blocks: Any) -> tuple[Any, ...]:
     """The free blocks of both pools in the order in which they would be handed out."""
     blocks = copy.deepcopy(blocks)
@@ -188,6 +196,40 @@ class BlockManagerPair(RuleBasedStateMachine):
     @rule(seq=sequences, token=st.integers(0, 1))
     def decode(self, seq: Tracked, token: int) -> None:
         self.append(seq, [token], 1)
+
+    @rule(
+        seq=sequences,
+        drafts=st.lists(st.integers(0, 1), max_size=9),
+        num_right=st.integers(0, 9),
+    )
+    def draft(self, seq: Tracked, drafts: list[int], num_right: int) -> None:
+        """A token and drafts behind it, of which the first may be right; the others are trimmed."""
+        if len(seq.tokens) != seq.computed:
+            return
+        seq.tokens.append(num_right % 2)
+        known, start = len(seq.tokens), seq.computed
+        drafted = seq.seq_id in self.live and self.allocate(seq, known + len(drafts), [])
+        seq.tokens += drafts[:num_right]
+        if drafted:
+            seq.computed = len(seq.tokens)
+            table = self.engine.block_table(seq.seq_id)
+            for index in range(start // self.size, seq.computed // self.size):
+                self.written[table[index]] = tuple(seq.tokens[: (index + 1) * self.size]), seq.salt
+        self.both(lambda blocks: blocks.trim(seq.seq_id, seq.computed))
+        if drafted:
+            kept = blocks_for(seq.computed, self.size)
+            assert self.engine.block_table(seq.seq_id) == table[:kept], "I6"
+        self.both(lambda blocks: offer(blocks, seq))
+
+    @rule(seq=sequences)
+    def trim_too_much(self, seq: Tracked) -> None:
+        """I7: what may be cached stays."""
+        offered = self.caching and seq.computed >= self.size and seq.seq_id in self.live
+        table = self.engine.tables.get(seq.seq_id)
+        if offered and table is not None and table.num_tried:
+            before = snapshot(self.engine)
+            assert self.both(lambda blocks: blocks.trim(seq.seq_id, self.size - 1)) is None
+            assert snapshot(self.engine) == before, "I7"
 
     @rule(target=sequences, seq=sequences, prefix_only=st.booleans(), drop=st.integers(0, 2))
     def fork(self, seq: Tracked, prefix_only: bool, drop: int) -> Any:

@@ -5,6 +5,7 @@ side. Here their outputs, queues, sequences, tables, free orders and errors are 
 random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import event
@@ -23,8 +24,9 @@ from reference.scheduler import Scheduler as ReferenceScheduler
 from reference.sequence import SequenceGroup as ReferenceSequenceGroup
 from tests.properties.test_block_manager_pair import future_allocations
 from tests.support.drive import Driver
+from tests.support.guesses import MAX_DRAFTS, Guesses, drafting_settings, guesses
 from tests.support.integrity import check_integrity
-from tests.support.strategies import requests, settings
+from tests.support.strategies import Settings, next_token, requests, settings
 
 
 class Recorder:
@@ -37,11 +39,11 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scheduler, name)
 
-    def schedule(self) -> Any:
-        output = self._scheduler.schedule()
+    def schedule(self, *drafts: Any) -> Any:
+        output = self._scheduler.schedule(*drafts)
         self.last = {
             "scheduled": [
-                (e.seq.seq_id, e.group.request_id, e.start, e.num_tokens, e.num_samples)
+                (e.seq.seq_id, e.group.request_id, e.start, e.num_tokens, e.num_samples, e.drafts)
                 for e in output.scheduled
             ],
             "swap_in": list(output.blocks_to_swap_in),
@@ -62,10 +64,18 @@ class SchedulerPair(RuleBasedStateMachine):
     """`scheduling` is set by the subclasses; each mode gets its own examples."""
 
     scheduling: str
+    max_draft_tokens = 0
+    drafter: Callable[[Any], list[int]] | None = None
+
+    def choice(self) -> st.SearchStrategy[Settings]:
+        return settings(self.scheduling)
 
     @initialize(data=st.data())
     def build(self, data: st.DataObject) -> None:
-        self.settings = data.draw(settings(self.scheduling))
+        self.build_pair(data)
+
+    def build_pair(self, data: st.DataObject) -> None:
+        self.settings = data.draw(self.choice())
         sides = [
             (ReferenceBlockManager, ReferenceScheduler, ReferenceSequenceGroup),
             (BlockManager, Scheduler, SequenceGroup),
@@ -74,8 +84,11 @@ class SchedulerPair(RuleBasedStateMachine):
         self.group_classes = [group_class for _, _, group_class in sides]
         for manager_class, scheduler_class, _ in sides:
             blocks = self.settings.block_manager(manager_class)
-            scheduler = scheduler_class(blocks, **self.settings.scheduler_arguments)
-            self.drivers.append(Driver(Recorder(scheduler, blocks), blocks, self.settings))
+            scheduler = scheduler_class(
+                blocks, **self.settings.scheduler_arguments, max_draft_tokens=self.max_draft_tokens
+            )
+            recorder = Recorder(scheduler, blocks)
+            self.drivers.append(Driver(recorder, blocks, self.settings, self.drafter))
         self.reference, self.engine = self.drivers
         self.num_requests = 0
 
@@ -121,7 +134,7 @@ class SchedulerPair(RuleBasedStateMachine):
         accepted = self.engine.accepted
         candidates = [
             seq_id
-            for seq_id, name, _, _, num_samples in scheduled
+            for seq_id, name, _, _, num_samples, _ in scheduled
             if num_samples and not accepted[name].params.use_beam_search
         ]
         if candidates:
@@ -194,6 +207,21 @@ class UnifiedPair(SchedulerPair):
     scheduling = "unified"
 
 
+class DraftingPair(SchedulerPair):
+    """Sequences have guesses, right and wrong ones."""
+
+    def choice(self) -> st.SearchStrategy[Settings]:
+        return drafting_settings()
+
+    @initialize(data=st.data(), guess=guesses(), max_draft_tokens=MAX_DRAFTS)
+    def build(self, data: st.DataObject, guess: Guesses, max_draft_tokens: int) -> None:  # type: ignore[override]
+        self.max_draft_tokens = max_draft_tokens
+        self.drafter = lambda seq: guess(
+            seq.token_ids, lambda tokens: next_token(tokens, seq.index)
+        )
+        self.build_pair(data)
+
+
 class SospPair(SchedulerPair):
     scheduling = "sosp"
 
@@ -202,6 +230,7 @@ class MixedPair(SchedulerPair):
     scheduling = "sosp-mixed"
 
 
+TestDraftingPair = DraftingPair.TestCase
 TestUnifiedPair = UnifiedPair.TestCase
 TestSospPair = SospPair.TestCase
 TestMixedPair = MixedPair.TestCase

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from reference.beam_search import longest_output, num_candidates, select
+from reference.beam_search import num_candidates, select
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
-from reference.sequence import Sequence, SequenceGroup
+from reference.sequence import Sequence, SequenceGroup, longest_output
 
 EOS = 9
 

@@ -17,12 +17,20 @@ from jax_engine.serving.streams import PoolingStream
 from tests.engine.test_assembler import FREE, HALVES, LETTERS, PROMPT, news_engine, requests
 from tests.support.client_view import Asked, serve
 from tests.support.in_process import InProcess
+from tests.support.sometimes import saw
 from tests.support.through_messages import ThroughMessages
 from tests.support.vocabularies import Words
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 ALL: dict[str, Any] = FREE | {"logprobs": 2, "prompt_logprobs": 1, "flat_logprobs": True, "n": 2}
-BEAMS = {"use_beam_search": True, "n": 2, "temperature": 0.0, "logprobs": None, "stop": None}
+BEAMS = {
+    "num_speculative_tokens": 0,
+    "use_beam_search": True,
+    "n": 2,
+    "temperature": 0.0,
+    "logprobs": None,
+    "stop": None,
+}
 
 
 @st.composite
@@ -57,6 +65,7 @@ def test_each_field_of_an_output_comes_back(words: Words, asked: list[Asked]) ->
             del mine[name][:-1]
         assert mine[name] == theirs[name]
         last = mine[name][-1]
+        saw("guesses over the link", last.metrics.num_draft_tokens > 0)
         event(f"{one.given['output_kind']}, {last.outputs[0].finish_reason}")
         event(f"{last.num_cached_tokens} cached, ranked {len(one.given.keys() & {'best_of'})}")
         if last.outputs[0].finish_reason != "abort":

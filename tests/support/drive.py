@@ -3,6 +3,7 @@
 Works on the oracle's scheduler and on the engine's. Tokens come from `strategies.next_token`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.support.invariants import (
@@ -13,24 +14,49 @@ from tests.support.invariants import (
     check_quiescence,
     check_watermark,
 )
-from tests.support.shadow import ShadowCache
+from tests.support.shadow import ShadowCache, known_and_drafted
 from tests.support.strategies import Request, Settings, next_candidates, next_token
 
 
 def draw(entry: Any) -> list[Any]:
-    """What the stub model gives a scheduled sequence: tokens, or a beam's candidates."""
+    """What the stub model gives a scheduled sequence: tokens, one more behind each draft, or a
+    beam's candidates."""
     seq = entry.seq
     if entry.group.params.use_beam_search:
         assert entry.num_samples == 1, "a beam has one row of candidates"
         return next_candidates(seq.token_ids)
+    if entry.drafts:
+        tokens, known = known_and_drafted(entry), len(seq.token_ids)
+        return [next_token(tokens[: known + i], seq.index) for i in range(len(entry.drafts) + 1)]
     return [next_token(seq.token_ids, seq.index + i) for i in range(entry.num_samples)]
 
 
-class Driver:
-    """A scheduler, its block manager, a shadow of the cache, and a record of what happened."""
+def take_accepted(scheduler: Any) -> list[Any]:
+    """The groups that end with drafts that were right; the oracle takes these in `update`."""
+    ended: list[Any] = []
+    while hasattr(scheduler, "take_accepted"):
+        taken, groups = scheduler.take_accepted()
+        ended += groups
+        if not taken:
+            break
+    return ended
 
-    def __init__(self, scheduler: Any, blocks: Any, settings: Settings) -> None:
+
+class Driver:
+    """A scheduler, its block manager, a shadow of the cache, and a record of what happened.
+
+    `drafter` gives each running sequence its drafts before a step is planned.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        blocks: Any,
+        settings: Settings,
+        drafter: Callable[[Any], list[int]] | None = None,
+    ) -> None:
         self.scheduler = scheduler
+        self.drafter = drafter
         self.blocks = blocks
         self.settings = settings
         self.shadow = ShadowCache(
@@ -71,7 +97,7 @@ class Driver:
         waiting = list(self.scheduler.waiting)
         lengths = {g.request_id: [list(s.token_ids) for s in g.seqs] for g in self.groups()}
         unfinished = self.scheduler.has_unfinished()
-        output = self.scheduler.schedule()
+        output = self._plan()
         self.num_steps += unfinished
         assert bool(output.scheduled) == unfinished, "I20: an empty step with work left"
         check_output(output, self.blocks, self.settings)
@@ -85,10 +111,24 @@ class Driver:
         self.check_state()
         self.shadow.replay(output, self.blocks)
         sampled = {e.seq.seq_id: draw(e) for e in output.scheduled if e.num_samples > 0}
-        for group in self.scheduler.update(sampled):
+        for group in [*self.scheduler.update(sampled), *take_accepted(self.scheduler)]:
             self.finished.append(group.request_id)
             assert all(seq.finish_reason is not None for seq in group.seqs), "I16"
+        for entry in output.scheduled:
+            if entry.drafts:
+                self._computed[entry.seq.seq_id] = entry.seq.num_computed_tokens
         self.check_state()
+
+    def _plan(self) -> Any:
+        """A step with guesses; the oracle has them on its sequences."""
+        if self.drafter is None:
+            return self.scheduler.schedule()
+        seqs = [seq for group in self.scheduler.running for seq in group.seqs]
+        if hasattr(self.scheduler, "take_accepted"):
+            return self.scheduler.schedule({seq.seq_id: self.drafter(seq) for seq in seqs})
+        for seq in seqs:
+            seq.drafts = self.drafter(seq)
+        return self.scheduler.schedule()
 
     def abort(self, request_id: str) -> bool:
         """I22: frees exactly the references of this group, and does nothing the second time."""
@@ -164,4 +204,5 @@ class Driver:
                 assert entry.start < group.prompt_len, "I26"
             else:
                 assert entry.start == computed, "I23: a gap between chunks"
-            self._computed[entry.seq.seq_id] = entry.start + entry.num_tokens
+            end = entry.start + entry.num_tokens - len(entry.drafts)
+            self._computed[entry.seq.seq_id] = end

@@ -79,22 +79,23 @@ def num_reserved(group: Any) -> int:
 
 
 def check_output(output: Any, blocks: Any, settings: Any) -> None:
-    """I6: tables cover what is written, and no more than the tokens known. I10: no slot is written
-    twice, and no block that others hold, but for two cases in which these others read what is being
-    written: a hit on a block that fills up in this step, and the prompt of a group being rebuilt.
-    I11: destinations of copies are distinct, live, and no sources. I15: swaps go one way; a prompt
-    step has none, nor copies. I18: the budget. I23: no more is computed than there is, and a token
-    is sampled iff that is all of it."""
+    """I6: tables cover what is written, and no more than the tokens known and drafted. I10: no slot
+    is written twice, and no block that others hold, but for two cases in which these others read
+    what is being written: a hit on a block that fills up in this step, and the prompt of a group
+    being rebuilt. I11: destinations of copies are distinct, live, and no sources. I15: swaps go one
+    way; a prompt step has none, nor copies. I18: the budget. I23: no more is computed than there
+    is, and a token is sampled iff that is all of it."""
     size = settings.block_size
     written: Counter[tuple[int, int]] = Counter()
     for entry in output.scheduled:
         seq, end = entry.seq, entry.start + entry.num_tokens
         table = blocks.block_table(seq.seq_id)
         assert entry.num_tokens >= 1 and entry.start == seq.num_computed_tokens, "I23"
-        assert end <= len(seq.token_ids), "I23"
-        assert (entry.num_samples > 0) == (end == len(seq.token_ids)), "I23"
+        there_are = len(seq.token_ids) + len(entry.drafts)
+        assert end <= there_are, "I23"
+        assert (entry.num_samples > 0) == (end == there_are), "I23"
         assert blocks_for(end, size) <= len(table), "I6"
-        assert len(table) <= blocks_for(len(seq.token_ids), size), "I6"
+        assert len(table) <= blocks_for(there_are, size), "I6"
         for position in range(entry.start, end):
             block = table[position // size]
             written[block, position % size] += 1

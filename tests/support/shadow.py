@@ -13,6 +13,11 @@ Content = tuple[int, ...] | None
 STEP_ORDER = ("swap_in", "swap_out", "copy", "write")
 
 
+def known_and_drafted(entry: Any) -> list[int]:
+    """The tokens of a scheduled sequence, and its drafts of this step if it has any."""
+    return [*entry.seq.token_ids, *entry.drafts]
+
+
 class ShadowCache:
     """Contents of all slots of a GPU pool and a CPU pool; None where nothing was written."""
 
@@ -37,13 +42,13 @@ class ShadowCache:
         for entry in output.scheduled:
             seq = entry.seq
             end = entry.start + entry.num_tokens
-            self.check(seq.token_ids[:end], block_manager.block_table(seq.seq_id))
+            self.check(known_and_drafted(entry)[:end], block_manager.block_table(seq.seq_id))
 
     def write_scheduled(self, output: Any, block_manager: Any) -> None:
         for entry in output.scheduled:
             table = block_manager.block_table(entry.seq.seq_id)
             end = entry.start + entry.num_tokens
-            self.write(entry.seq.token_ids, table, entry.start, end)
+            self.write(known_and_drafted(entry), table, entry.start, end)
 
     def write(self, token_ids: Sequence[int], table: Sequence[int], start: int, end: int) -> None:
         for position in range(start, end):

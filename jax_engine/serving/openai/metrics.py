@@ -108,7 +108,7 @@ class _Collected(Collector):
 def families(metrics: Iterable[dict[str, Any]]) -> Iterator[Metric]:
     """Metrics of `get_metrics`, those of one name together."""
     found: dict[str, Any] = {}
-    for one in metrics:
+    for one in (part for metric in metrics for part in _by_position(metric)):
         name, labels = one["name"], one["labels"]
         if name not in found:
             found[name] = _family(one["kind"], name, list(labels))
@@ -118,6 +118,16 @@ def families(metrics: Iterable[dict[str, Any]]) -> Iterator[Metric]:
         else:
             found[name].add_metric(values, one["value"])
     yield from found.values()
+
+
+def _by_position(metric: dict[str, Any]) -> list[dict[str, Any]]:
+    """A vector as counters with a label; another metric alone."""
+    if metric["kind"] != "Vector":
+        return [metric]
+    return [
+        metric | {"kind": "Counter", "labels": metric["labels"] | {"position": str(i)}, "value": n}
+        for i, n in enumerate(metric["values"])
+    ]
 
 
 def _family(kind: str, name: str, labels: list[str]) -> Metric:

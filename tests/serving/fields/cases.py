@@ -104,6 +104,7 @@ SAMPLING = alike(
     skip_special_tokens=False,
     spaces_between_special_tokens=False,
     allowed_token_ids=[65, 67],
+    num_speculative_tokens=3,
     priority=3,
     timeout=77.0,
 ) | {

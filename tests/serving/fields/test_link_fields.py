@@ -11,6 +11,7 @@ from jax_engine import AsyncLLM, ConfigError, EngineConfig, PoolingParams
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.pooling_params import PoolerConfig, default_pooling
 from jax_engine.serving.engine_process import served
+from jax_engine.speculation.config import SpeculativeConfig
 from tests.serving.fields.conftest import SETTINGS
 from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S
@@ -30,6 +31,7 @@ OFF_DEFAULT: dict[str, Any] = {
     "profiler_config": {"torch_profiler_dir": "x"}, "pooler_config": POOLER, "stream_interval": 4,
     "skip_tokenizer_init": True, "warmup": True, "enforce_eager": True, "trust_remote_code": True,
     "cudagraph_mode": "FULL", "batch_invariant": True,
+    "speculative_config": SpeculativeConfig(method="ngram", num_speculative_tokens=3),
 }  # fmt: skip
 ONE_VALUE = {"tensor_parallel_size"}
 
