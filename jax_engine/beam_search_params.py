@@ -53,4 +53,5 @@ class BeamSearchParams:
             length_penalty=self.length_penalty,
             early_stopping=self.early_stopping,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            num_speculative_tokens=0,
         )

@@ -12,6 +12,8 @@ import pytest
 from jax_engine import EngineArgs, EngineConfig
 from jax_engine.cli import COMMANDS, make_parser, with_config
 from jax_engine.engine_arg_groups import GROUP_OF
+from jax_engine.errors import ConfigError
+from jax_engine.speculation.config import SpeculativeConfig
 from tests.commands.conftest import Run
 
 
@@ -89,6 +91,24 @@ def test_a_token_is_given_with_a_text_or_without() -> None:
         for words in ([], ["--hf-token"], ["--hf-token", "hf_x"], ["--hf-token=hf_y"])
     ]
     assert found == [None, True, "hf_x", "hf_y"]
+
+
+def test_guesses_are_asked_for_by_json_or_in_a_file(tmp_path: Path) -> None:
+    flag = '--speculative-config={"method": "ngram", "num_speculative_tokens": 3}'
+    given = {"method": "ngram", "num_speculative_tokens": 3}
+    for args in (
+        make_parser().parse_args(["serve", flag]),
+        parsed(tmp_path / "c.yaml", f"speculative-config: {given}"),
+    ):
+        config = EngineArgs.from_cli_args(args).create_engine_config()
+        assert config.speculative_config == SpeculativeConfig(num_speculative_tokens=3)
+    for text, problem in (
+        ("ngram", "speculative_config must be"),
+        ('{"method": "eagle"}', "method must be one of"),
+    ):
+        args = make_parser().parse_args(["serve", "--speculative-config", text])
+        with pytest.raises(ConfigError, match=problem):
+            EngineArgs.from_cli_args(args).create_engine_config()
 
 
 def test_help_can_be_searched(run: Run) -> None:

@@ -17,7 +17,9 @@ from jax_engine import (
 from jax_engine.engine.beams import beam_search_output, check_beams
 from jax_engine.logprobs import Logprob
 from jax_engine.outputs import BeamSearchSequence, CompletionOutput, RequestOutput
+from jax_engine.speculation.config import SpeculativeConfig
 from reference import sampling as oracle
+from tests.support.builders import small_engine
 from tests.support.engine_pair import naive_logits
 from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
@@ -263,3 +265,12 @@ def test_a_search_in_the_form_of_llm_beam_search() -> None:
         BeamSearchSequence([4, 5, 6], [{6: Logprob(-0.5, 1)}], -0.5, None, "stop", 6),
         BeamSearchSequence([4, 5], [], 0.0, None, "abort", "timeout"),
     ]
+
+
+def test_a_beam_search_has_no_guesses() -> None:
+    """A request must say so; `LLM.beam_search` says it itself."""
+    engine, prompt = small_engine(speculation=SpeculativeConfig()), {"prompt_token_ids": [0, 1]}
+    with pytest.raises(InvalidRequestError, match="num_speculative_tokens must be 0 .* got None"):
+        engine.add_request("a", prompt, beams())
+    engine.add_request("b", prompt, BeamSearchParams(beam_width=2).sampling_params())
+    assert engine.has_unfinished_requests()

@@ -1,4 +1,4 @@
-"""Guesses beside each option of a request, and beside each pair of options: nothing changes.
+"""I53: guesses beside each option of a request, and beside each pair: nothing changes.
 
 The table generates the pairs. What is right is the run without guesses; the device is a stub whose
 logits tell what its cache holds, so that a wrong block or position shows in the tokens.

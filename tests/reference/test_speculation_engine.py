@@ -1,5 +1,5 @@
-"""The reference's engine with a drafter, against itself without one: whatever is guessed, the same
-tokens, log-probabilities and ends, in fewer steps if the guesses are good."""
+"""I53: the reference's engine with a drafter, against itself without one. Whatever is guessed, the
+same tokens, log-probabilities and ends, in fewer steps if the guesses are good."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
