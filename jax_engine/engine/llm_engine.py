@@ -107,7 +107,7 @@ class LLMEngine:
             self._pipeline,
             eos,
             self.config.seed,
-            speculation.num_speculative_tokens if speculation else 0,
+            (speculation and speculation.num_speculative_tokens) or 0,
         )
 
     @classmethod

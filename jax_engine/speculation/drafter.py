@@ -12,12 +12,14 @@ class Asked(NamedTuple):
         token_ids: Prompt and output so far; not to be changed, and not to be kept: it grows.
         prompt_len: How many of them are its prompt.
         most: How many guesses are wanted at most, at least 1.
+        shares: Whether texts of other requests may be compared with it: not with a `cache_salt`.
     """
 
     seq_id: int
     token_ids: list[int]
     prompt_len: int
     most: int
+    shares: bool = True
 
 
 class Drafter(Protocol):

@@ -33,9 +33,16 @@ class Speculator:
         A drafter that fails guesses nothing: it is no reason to fail a request.
         """
         self._forget_ended(scheduler)
+        running = scheduler.running
+        salted = {
+            seq.seq_id
+            for group in running
+            if group.cache_salt is not None
+            for seq in group.unfinished()
+        }
         asked = [
-            Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most)
-            for seq, most in self._wanting(list(_decodes(scheduler.running)))
+            Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, seq.seq_id not in salted)
+            for seq, most in self._wanting(list(_decodes(running)))
         ]
         self._asked = {one.seq_id for one in asked}
         if not asked:

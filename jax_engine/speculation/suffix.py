@@ -24,7 +24,8 @@ class SuffixDrafter:
     """Looks for the last tokens of a sequence in itself and in the outputs of ended ones.
 
     An output joins the others when its sequence has ended, as far as the drafter has seen it:
-    without the tokens that were drawn after it was asked last.
+    without the tokens that were drawn after it was asked last. Requests with a `cache_salt` neither
+    join nor look there: how fast an answer comes would tell of the others.
 
     Args:
         max_tree_depth: The longest suffix, in tokens.
@@ -45,43 +46,42 @@ class SuffixDrafter:
         self._min_share = min_token_prob
         self._keys = sorted({min(n, max_tree_depth) for n in KEY_LENGTHS}, reverse=True)
         self._corpus = Corpus(max_cached_requests, self._keys) if max_cached_requests else None
-        self._texts: dict[int, tuple[Text, int]] = {}
+        self._texts: dict[int, tuple[Text, int, bool]] = {}
 
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
 
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in sorted(seq_ids & self._texts.keys()):
-            text, prompt_len = self._texts.pop(seq_id)
-            if self._corpus is not None:
+            text, prompt_len, shares = self._texts.pop(seq_id)
+            if self._corpus is not None and shares:
                 self._corpus.add(text.tokens[prompt_len:])
 
     def _propose(self, one: Asked) -> list[int]:
-        text, _ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len))
+        text, *_ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len, one.shares))
         tokens = text.upto(one.token_ids)
         for n in self._keys:
             if n <= len(tokens):
-                guesses = self._follow(tokens, n, one.count)
+                guesses = self._follow(tokens, n, one)
                 if guesses is not None:
                     return guesses
         return []
 
-    def _follow(self, tokens: np.ndarray, n: int, count: int) -> list[int] | None:
+    def _follow(self, tokens: np.ndarray, n: int, one: Asked) -> list[int] | None:
         """Guesses from the places behind the longest suffix; None if it is shorter than n."""
         texts = [_own_places(tokens, n)]
-        if self._corpus is not None:
+        if self._corpus is not None and one.shares:
             texts.append(self._corpus.places(tuple(tokens[-n:].tolist()), MOST_PLACES))
-        texts = [one for one in texts if len(one.at)]
+        texts = [text for text in texts if len(text.at)]
         if not texts:
             return None
         suffix = tokens[: -self._depth - 1 : -1]
-        lengths = np.concatenate([_common(one.before(len(suffix)), suffix) for one in texts])
+        lengths = np.concatenate([_common(text.before(len(suffix)), suffix) for text in texts])
         longest = int(lengths.max())
         if longest < n:  # only hashes were the same
             return None
-        after = np.concatenate(
-            [one.after(int(min(count, self._factor * longest))) for one in texts]
-        )
+        most = int(min(one.most, self._factor * longest))
+        after = np.concatenate([text.after(most) for text in texts])
         return _likely(after[lengths == longest].tolist(), self._min_share)
 
 

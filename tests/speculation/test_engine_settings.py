@@ -83,10 +83,10 @@ class Watched:
         self.most = 0
 
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
-        self.counts += [one.count for one in asked]
+        self.counts += [one.most for one in asked]
         self.known |= {one.seq_id for one in asked}
         self.most = max(self.most, len(self.known))
-        return [[1] * one.count for one in asked]
+        return [[1] * one.most for one in asked]
 
     def forget(self, seq_ids: set[int]) -> None:
         self.known -= seq_ids

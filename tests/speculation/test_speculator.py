@@ -25,7 +25,7 @@ class Drafter:
 
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         self.known |= {one.seq_id for one in asked}
-        self.asked = [(one.seq_id, one.count) for one in asked]
+        self.asked = [(one.seq_id, one.most) for one in asked]
         return [self.guess(one) for one in asked]
 
     def forget(self, seq_ids: set[int]) -> None:

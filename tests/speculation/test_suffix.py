@@ -194,3 +194,18 @@ def test_an_output_longer_than_the_ring_keeps_its_end() -> None:
         drafter = drafter_that_knows(list(range(100)))
         assert guesses_of(drafter, 90, 91) == []
         assert guesses_of(drafter, 92, 93) == [94, 95]
+
+
+def test_who_has_a_salt_neither_gives_nor_takes() -> None:
+    drafter = SuffixDrafter(**PLAIN)
+    text = [1, 2, 3, 4, 5, 6, 7, 8]
+    drafter.propose([Asked(1, text, 0, 4, shares=False)])
+    drafter.forget({1})
+    assert drafter.propose([Asked(2, text[:5], 0, 4)]) == [[]]
+    drafter.forget({2})
+    drafter.propose([Asked(3, text, 0, 4)])
+    drafter.forget({3})
+    assert drafter.propose([Asked(4, text[:4], 0, 4), Asked(5, text[:4], 0, 4, shares=False)]) == [
+        [5, 6, 7, 8],
+        [],
+    ]
