@@ -94,3 +94,11 @@ def test_without_adaption_it_always_asks_for_all(
         pace.learn(num_drafts, min(num_drafts, num_right))
         assert pace.length(most) == most
         pace.pass_by()
+
+
+def test_guesses_behind_the_first_wrong_one_tell_nothing() -> None:
+    """0 right of 5 is one wrong guess, 1 of 5 are two that were judged."""
+    once, then = Pace(adaptive=True), Pace(adaptive=True)
+    once.learn(5, 0)
+    then.learn(5, 1)
+    assert [one.length(5) for one in (once, then)] == [2, 3]
