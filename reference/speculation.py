@@ -121,8 +121,9 @@ def _with_drafts(
 def ngram_drafts(
     token_ids: SequenceOf[int], num_drafts: int, prompt_lookup_min: int, prompt_lookup_max: int
 ) -> list[int]:
-    """At most `num_drafts` tokens: those that came the last time after what stands at the end.
+    """`num_drafts` tokens: those that came the last time after what stands at the end, or none.
 
+    Where they reach the end they go on with themselves, as a text does that repeats itself.
     The longest end that was there before counts, of prompt_lookup_max tokens down to
     prompt_lookup_min. Raises ValueError unless 1 <= prompt_lookup_min <= prompt_lookup_max.
 
@@ -131,7 +132,7 @@ def ngram_drafts(
     >>> ngram_drafts([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 1, 3)       # but 1 2 3 before 9
     [9, 2, 3]
     >>> ngram_drafts([4, 4, 4], 3, 1, 2), ngram_drafts([4, 5, 6], 3, 1, 2)
-    ([4], [])
+    ([4, 4, 4], [])
     """
     if not 1 <= prompt_lookup_min <= prompt_lookup_max:
         raise ValueError(
@@ -143,5 +144,6 @@ def ngram_drafts(
         last = len(tokens) - n
         for start in range(last - 1, -1, -1):
             if tokens[start : start + n] == tokens[last:]:
-                return tokens[start + n : start + n + num_drafts]
+                behind = tokens[start + n :]
+                return [behind[i % len(behind)] for i in range(num_drafts)]
     return []

@@ -35,7 +35,12 @@ class NgramDrafter:
         text = self._texts.setdefault(one.seq_id, Text())
         tokens = text.upto(one.token_ids)
         end = last_match(tokens, self._min, self._max)
-        return [] if end is None else tokens[end : end + one.most].tolist()
+        if end is None:
+            return []
+        behind = tokens[end:].tolist()
+        while len(behind) < one.most:  # at its end a text that repeats itself goes on with itself
+            behind += behind
+        return behind[: one.most]
 
 
 def last_match(tokens: np.ndarray, low: int, high: int) -> int | None:

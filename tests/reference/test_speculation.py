@@ -22,8 +22,8 @@ LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
         ([1, 2, 3, 1, 2, 4, 1, 2], [4, 1, 2]),  # the last time counts
         ([1, 2, 7, 2, 8, 1, 2], [7, 2, 8]),  # the longer one counts, though 2 came later before 8
         ([5, 2, 7, 9, 2], [7, 9, 2]),  # of one token, since 9 2 did not come before
-        ([7, 7, 7, 7], [7]),  # overlapping the end: the last place but one has one token behind it
-        ([1, 2, 1, 2, 1, 2], [1, 2]),
+        ([7, 7, 7, 7], [7, 7, 7]),  # overlapping the end: it goes on with itself
+        ([1, 2, 1, 2, 1, 2], [1, 2, 1]),
         ([1, 2, 3], []),
         ([3], []),
         ([], []),
@@ -38,8 +38,8 @@ def test_ngrams_of_one_or_two(tokens: list[int], found: list[int]) -> None:
 def test_no_shorter_end_than_the_shortest_counts() -> None:
     tokens = [5, 2, 7, 9, 2]
     assert [ngram_drafts(tokens, 3, n, 4) for n in (1, 2)] == [[7, 9, 2], []]
-    assert ngram_drafts([1, 2, 3, 4, 1, 2, 3], 9, 3, 3) == [4, 1, 2, 3]
-    assert ngram_drafts([1, 2, 3, 1, 2, 3], 9, 3, 9) == [1, 2, 3]
+    assert ngram_drafts([1, 2, 3, 4, 1, 2, 3], 9, 3, 3) == [4, 1, 2, 3, 4, 1, 2, 3, 4]
+    assert ngram_drafts([1, 2, 3, 1, 2, 3], 5, 3, 9) == [1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 2), (3, 2), (-1, -1)])
