@@ -207,7 +207,12 @@ class EngineConfig:
     def _check_scheduling(self) -> None:
         if self.scheduling == "unified":
             return
-        for name in ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling"):
+        for name in (
+            "enable_prefix_caching",
+            "enable_chunked_prefill",
+            "async_scheduling",
+            "speculative_config",
+        ):
             if getattr(self, name):
                 raise ConfigError(
                     f"{name} needs scheduling='unified', got scheduling={self.scheduling!r}: "

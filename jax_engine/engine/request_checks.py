@@ -145,6 +145,7 @@ def max_drafts(params: SamplingParams, speculation: SpeculativeConfig | None) ->
         return 0
     asked = params.num_speculative_tokens
     most = speculation.num_speculative_tokens
+    assert most is not None, "its default was set"
     most = most if asked is None else min(asked, most)
     if most and params.use_beam_search:
         raise InvalidRequestError(

@@ -7,6 +7,7 @@ from jax_engine.speculation.custom_class import CustomDrafter
 from jax_engine.speculation.drafter import Drafter
 from jax_engine.speculation.ngram import NgramDrafter
 from jax_engine.speculation.speculator import Speculator
+from jax_engine.speculation.suffix import SuffixDrafter
 
 
 def build_speculator(parts: EngineParts) -> Speculator | None:
@@ -25,5 +26,12 @@ def build_speculator(parts: EngineParts) -> Speculator | None:
 def _drafter(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
     if config.method == "custom_class":
         return CustomDrafter(config.model, vllm_config(parts))
+    if config.method == "suffix":
+        return SuffixDrafter(
+            config.suffix_decoding_max_tree_depth,
+            config.suffix_decoding_max_cached_requests,
+            config.suffix_decoding_max_spec_factor,
+            config.suffix_decoding_min_token_prob,
+        )
     assert config.prompt_lookup_min and config.prompt_lookup_max, "its defaults were set"
     return NgramDrafter(config.prompt_lookup_min, config.prompt_lookup_max)

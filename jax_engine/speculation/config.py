@@ -8,10 +8,12 @@ from jax_engine.checks import shown
 from jax_engine.errors import ConfigError
 from jax_engine.typed_fields import check_types, suggestion
 
-METHODS = ("ngram", "custom_class")
+METHODS = ("ngram", "suffix", "custom_class")
 MAX_SPECULATIVE_TOKENS = 63
 DEFAULT_TOKENS = 7  # with the token in front of them they are 8, and steps of 8 tokens exist anyway
+DEFAULT_SUFFIX_TOKENS = 31  # long suffixes guess well, and the drafter guesses less by itself
 DEFAULT_LOOKUP = 5
+MAX_TREE_DEPTH = 1024
 # What vLLM's configurations say beside, and the values that this engine satisfies anyway.
 _SATISFIED: dict[str, tuple[Any, ...]] = {
     "disable_padded_drafter_batch": (False, True),
@@ -29,13 +31,22 @@ class SpeculativeConfig:
 
     Attributes:
         method: "ngram": the tokens that followed the last n tokens before, in the prompt or the
-            output (prompt lookup). "custom_class": an object of the class `model`. None: it
-            follows from `model`.
+            output (prompt lookup). "suffix": the tokens that followed the longest suffix most
+            often, in this sequence or in outputs of earlier requests (suffix decoding).
+            "custom_class": an object of the class `model`. None: it follows from `model`.
         model: The class, or its name ("module.Class").
         num_speculative_tokens: k, the most guesses for a sequence in one step, in [1, 63].
+            None: 31 with "suffix", which guesses less where a match is short; else 7.
         prompt_lookup_max: The longest n that "ngram" tries first, at least 1.
         prompt_lookup_min: The shortest n that it tries, at least 1. Each of the two is what the
             other is if only one is given; 5 if none is.
+        suffix_decoding_max_tree_depth: The longest suffix that "suffix" looks for, in [1, 1024].
+        suffix_decoding_max_cached_requests: How many outputs of earlier requests it keeps, at
+            least 0. 0: it looks in no other request, whose text else can be told from how fast
+            an answer comes.
+        suffix_decoding_max_spec_factor: The most guesses for each token of the suffix, at least 0.
+        suffix_decoding_min_token_prob: It guesses a token if at least this share of the places
+            of the suffix goes on so, in [0, 1].
         enable_adaptive_verification: Guess less where few guesses were right, and nothing for a
             while where none were. False: always as many as there are.
 
@@ -45,9 +56,13 @@ class SpeculativeConfig:
 
     method: str | None = None
     model: Any = None
-    num_speculative_tokens: int = DEFAULT_TOKENS
+    num_speculative_tokens: int | None = None
     prompt_lookup_max: int | None = None
     prompt_lookup_min: int | None = None
+    suffix_decoding_max_tree_depth: int = 24
+    suffix_decoding_max_cached_requests: int = 10_000
+    suffix_decoding_max_spec_factor: float = 1.0
+    suffix_decoding_min_token_prob: float = 0.1
     enable_adaptive_verification: bool = True
 
     def __post_init__(self) -> None:
@@ -64,21 +79,31 @@ class SpeculativeConfig:
                 "speculative_config: model must be a class or its name ('module.Class') with "
                 "method 'custom_class', got None"
             )
-        _check_count("num_speculative_tokens", self.num_speculative_tokens, MAX_SPECULATIVE_TOKENS)
+        if self.num_speculative_tokens is None:
+            most = DEFAULT_SUFFIX_TOKENS if self.method == "suffix" else DEFAULT_TOKENS
+            object.__setattr__(self, "num_speculative_tokens", most)
+        self._check_range("num_speculative_tokens", 1, MAX_SPECULATIVE_TOKENS)
         self._set_lookup()
+        self._check_range("suffix_decoding_max_tree_depth", 1, MAX_TREE_DEPTH)
+        self._check_range("suffix_decoding_max_cached_requests", 0)
+        self._check_range("suffix_decoding_max_spec_factor", 0)
+        self._check_range("suffix_decoding_min_token_prob", 0, 1)
 
     def _method(self) -> str:
         if self.model in (None, "ngram", "[ngram]"):
             return "ngram"
+        if self.model == "suffix":
+            return "suffix"
         return "custom_class"
 
     def _set_lookup(self) -> None:
+        for name in ("prompt_lookup_min", "prompt_lookup_max"):
+            if getattr(self, name) is not None:
+                self._check_range(name, 1)
         low, high = self.prompt_lookup_min, self.prompt_lookup_max
         low = high if low is None else low
         low = DEFAULT_LOOKUP if low is None else low
         high = low if high is None else high
-        _check_count("prompt_lookup_min", low)
-        _check_count("prompt_lookup_max", high)
         if low > high:
             raise ConfigError(
                 "speculative_config: prompt_lookup_min must be at most prompt_lookup_max "
@@ -86,6 +111,12 @@ class SpeculativeConfig:
             )
         object.__setattr__(self, "prompt_lookup_min", low)
         object.__setattr__(self, "prompt_lookup_max", high)
+
+    def _check_range(self, name: str, low: int, high: int | None = None) -> None:
+        value = getattr(self, name)
+        if not value >= low or (high is not None and value > high):  # a NaN is not at least low
+            limit = f"at least {low}" if high is None else f"in [{low}, {high}]"
+            raise ConfigError(f"speculative_config: {name} must be {limit}, got {shown(value)}")
 
     @classmethod
     def of(cls, given: "SpeculativeConfig | Mapping[str, Any]") -> "SpeculativeConfig":
@@ -96,7 +127,7 @@ class SpeculativeConfig:
         """
         if isinstance(given, SpeculativeConfig):
             return given
-        known = {one.name for one in fields(cls)}
+        known = [one.name for one in fields(cls)]
         own: dict[str, Any] = {}
         for name, value in given.items():
             if name in known:
@@ -104,19 +135,11 @@ class SpeculativeConfig:
             elif name not in _SATISFIED:
                 raise ConfigError(
                     f"speculative_config: {name} is no key of it"
-                    f"{suggestion(name, [*known, *_SATISFIED])}"
+                    f"{suggestion(str(name), [*known, *_SATISFIED])}"
                 )
             elif value not in _SATISFIED[name]:
                 raise ConfigError(
                     f"speculative_config: {name} must be "
                     f"{' or '.join(map(shown, _SATISFIED[name]))}, got {shown(value)}"
                 )
-        if own.get("num_speculative_tokens", 0) is None:
-            del own["num_speculative_tokens"]
         return cls(**own)
-
-
-def _check_count(name: str, value: int, high: int | None = None) -> None:
-    if value < 1 or (high is not None and value > high):
-        limit = "at least 1" if high is None else f"in [1, {high}]"
-        raise ConfigError(f"speculative_config: {name} must be {limit}, got {shown(value)}")

@@ -51,7 +51,7 @@ class CustomDrafter:
                 f"propose must return a list of guesses for each of {len(asked)} sequences, got "
                 f"{shown(found)}"
             )
-        return [[int(token) for token in guesses or ()] for guesses in found]
+        return [[int(token) for token in (() if one is None else one)] for one in found]
 
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in seq_ids:
@@ -68,7 +68,7 @@ def _class_of(model: Any) -> type:
         module, _, name = model.replace(":", ".").rpartition(".")
         try:
             found = getattr(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"speculative_config: model must be a class or its name ('module.Class') with "
                 f"method 'custom_class', got {shown(model)}: {error}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.text import Text
 
 
 class NgramDrafter:
@@ -21,7 +22,7 @@ class NgramDrafter:
 
     def __init__(self, prompt_lookup_min: int, prompt_lookup_max: int) -> None:
         self._min, self._max = prompt_lookup_min, prompt_lookup_max
-        self._texts: dict[int, _Text] = {}
+        self._texts: dict[int, Text] = {}
 
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
@@ -31,27 +32,10 @@ class NgramDrafter:
             self._texts.pop(seq_id, None)
 
     def _propose(self, one: Asked) -> list[int]:
-        text = self._texts.setdefault(one.seq_id, _Text())
+        text = self._texts.setdefault(one.seq_id, Text())
         tokens = text.upto(one.token_ids)
         end = last_match(tokens, self._min, self._max)
         return [] if end is None else tokens[end : end + one.most].tolist()
-
-
-class _Text:
-    """The tokens of a sequence as an array, which grows by what is new."""
-
-    def __init__(self) -> None:
-        self._array, self._length = np.zeros(256, np.int32), 0
-
-    def upto(self, token_ids: list[int]) -> np.ndarray:
-        length, known = len(token_ids), self._length
-        if length > len(self._array):
-            longer = np.zeros(2 * length, np.int32)
-            longer[:known] = self._array[:known]
-            self._array = longer
-        self._array[known:length] = token_ids[known:]
-        self._length = length
-        return self._array[:length]
 
 
 def last_match(tokens: np.ndarray, low: int, high: int) -> int | None:

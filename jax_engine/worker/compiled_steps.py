@@ -24,7 +24,7 @@ from jax_engine.worker.hidden_states import pool_states
 from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
 from jax_engine.worker.sampler_programs import SamplerPrograms
 from jax_engine.worker.step_output import StepOutput, Unsampled
-from jax_engine.worker.step_plan import packed_length, unpack_step
+from jax_engine.worker.step_plan import has_one_query_each, packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
 
 logger = logging.getLogger("jax_engine.compile")
@@ -157,7 +157,14 @@ class CompiledSteps:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
         graphdef, params, kv_scales = jax.tree.unflatten(self._structure, weights)
         model = nnx.merge(graphdef, params)
-        plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
+        plan = unpack_step(
+            packed,
+            previous,
+            shape,
+            self.table_width,
+            self.block_size,
+            batch_invariant=self.batch_invariant,
+        )
         batch = make_batch(
             model.spec.attentions,
             kv_cache,
@@ -167,7 +174,7 @@ class CompiledSteps:
             plan.slot_mapping,
             plan.positions,
             dtype=self.dtype or kv_cache.dtype,
-            decode_only=shape.decode_only,
+            decode_only=has_one_query_each(shape, batch_invariant=self.batch_invariant),
             kv_scales=kv_scales,
             prompt_lens=plan.prompt_lens,
             batch_invariant=self.batch_invariant,

@@ -20,6 +20,7 @@ from jax_engine.step import RequestSetup, Row, Step
 from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.sparse_edits import sparse_entries
 from jax_engine.worker.step_shape import StepShape, step_shape
+from pallas_kernels.backends import runs_cpu_kernels
 
 
 @jax.tree_util.register_dataclass
@@ -98,7 +99,9 @@ def pack_step(
         setups: The requests' setups by request number.
         batch_invariant: As in `make_batch`: a prompt's rest of one token is no decode.
     """
-    rows, block_tables = _rows_of_one_query(step)
+    rows, block_tables = step.rows, step.block_tables
+    if not decodes_are_ragged(batch_invariant=batch_invariant):
+        rows, block_tables = _rows_of_one_query(step)
     of_rows = [setups[row.request] for row in rows]
     num_tokens = np.array([len(row.tokens) for row in rows])
     borders = np.cumsum(num_tokens)
@@ -109,7 +112,9 @@ def pack_step(
     of_samples = [of_rows[row] for row in row_of_sample.tolist()]
     bias, history = sparse_entries(rows, of_samples, row_of_sample, position_of_sample)
     total, count, num_samples = int(borders[-1]), len(rows), len(of_samples)
-    sizes = total, count, num_samples, bias.shape[1], history.shape[1]
+    # Guesses count as rows of their own: a step without prompts only decodes.
+    seqs = count + sum([row.num_draft for row in rows])
+    sizes = total, seqs, num_samples, bias.shape[1], history.shape[1]
     shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
     shape = _with_extras(shape, step, rows, of_rows, of_samples)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
@@ -132,6 +137,22 @@ def pack_step(
         fields["targets"][:] = -1
         fields["targets"][:total] = _targets(rows, of_rows)
     return shape, packed
+
+
+def decodes_are_ragged(*, batch_invariant: bool) -> bool:
+    """Whether rows of a step that only decodes may have several queries, as rows with guesses have.
+
+    The attention of a CPU then reads such a row's keys and values once.
+
+    Args:
+        batch_invariant: As in `make_batch`.
+    """
+    return runs_cpu_kernels() and not batch_invariant
+
+
+def has_one_query_each(shape: StepShape, *, batch_invariant: bool) -> bool:
+    """Whether each row of a step of this shape has one query, for certain."""
+    return shape.decode_only and not decodes_are_ragged(batch_invariant=batch_invariant)
 
 
 def _rows_of_one_query(step: Step) -> tuple[list[Row], Int32[np.ndarray, "S W"]]:
@@ -212,17 +233,21 @@ def unpack_step(
     shape: StepShape,
     table_width: int,
     block_size: int,
+    *,
+    batch_invariant: bool = False,
 ) -> StepPlan:
     """Unpacks the plan on the device, and computes positions, slots and pending tokens.
 
     Args:
         previous: The previous step's sampled tokens, for those that the host did not know yet.
+        batch_invariant: As in `make_batch`.
     """
     fields = split_fields(packed, shape, table_width)
     query_start_loc, context_lens = fields["query_start_loc"], fields["context_lens"]
     block_tables, history = fields["block_tables"], fields["history"]
+    one_each = has_one_query_each(shape, batch_invariant=batch_invariant)
     positions, slot_mapping = _positions_and_slots(
-        shape, query_start_loc, context_lens, block_tables, block_size
+        shape.num_tokens, query_start_loc, context_lens, block_tables, block_size, one_each=one_each
     )
     history = history.at[1].set(_fill_pending(history[1], previous))
     ends = fields["position_of_sample"]
@@ -247,16 +272,22 @@ def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[A
 
 
 def _positions_and_slots(
-    shape: StepShape,
+    num_tokens: int,
     query_start_loc: Int[Array, "S1"],
     context_lens: Int[Array, "S"],
     block_tables: Int[Array, "S W"],
     block_size: int,
+    *,
+    one_each: bool,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """Position p of a sequence goes to slot table[p // B] * B + p % B (paper, section 4.2)."""
-    token = jnp.arange(shape.num_tokens, dtype=jnp.int32)
+    """Position p of a sequence goes to slot table[p // B] * B + p % B (paper, section 4.2).
+
+    Args:
+        one_each: Each row has one token.
+    """
+    token = jnp.arange(num_tokens, dtype=jnp.int32)
     real = token < query_start_loc[-1]
-    if shape.decode_only:
+    if one_each:
         seq = token
     else:
         # Padding is counted to the row behind the last one. What it reads is replaced below.

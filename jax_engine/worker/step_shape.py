@@ -27,7 +27,7 @@ class StepShape:
         num_rows: S, padded: the step's sequences, and equally many sampled tokens (R).
         num_bias: Entries of the sparse logit bias, 0 in a program that edits no logits.
         num_history: Entries of the token history for penalties, 0 in the same programs.
-        decode_only: Every sequence has at most one token.
+        decode_only: Every token is a decode: the one of its row, or a guess behind it.
         split: The program ends with the logits, and another one samples. The host computes masks
             in between.
         prompt_logprobs: It also computes log-probabilities of the prompts' tokens.

@@ -196,6 +196,24 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nb"], ids=["ends", "newline", "another"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "marked"])
+def test_a_line_of_just_the_most_bytes_is_read(
+    mark: str, end: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark of UTF-8 at the start counts: without it a line too long would not look cut."""
+    monkeypatch.setattr("jax_engine.commands.batch_files.lines.MAX_LINE", 30)
+    path, longest = tmp_path / "in.txt", 30 - len(mark.encode())
+    after = [(2, "b")] if end == b"\nb" else []
+    for length in (longest, longest + 1):
+        path.write_bytes(mark.encode() + b"a" * length + end)
+        with path.open("rb") as file:
+            found = list(Reader(file, {}, as_text=True))
+        first = (1, "a" * length if length == longest else None)
+        assert [(one.number, one.body.get("prompt")) for one in found] == [first, *after]
+        assert (found[0].problem is None) == (length == longest)
+
+
 def test_each_line_is_for_its_own_endpoint(tmp_path: Path) -> None:
     batch = [request(one, one) for one in (TEXT, EMBED)]
     path = write(tmp_path / "in.jsonl", {"prompt": "x"}, {"messages": SAY}, *batch)

@@ -114,6 +114,7 @@ KINDS: dict[str, Callable[[Said], SpeculativeConfig]] = {
         prompt_lookup_max=3,
         enable_adaptive_verification=False,
     ),
+    "suffix": lambda said: SpeculativeConfig(method="suffix", enable_adaptive_verification=False),
     "adaptive": lambda said: SpeculativeConfig(prompt_lookup_min=1, prompt_lookup_max=2),
 }
 

@@ -14,8 +14,9 @@ from pallas_kernels.triton.product import PROGRAMS, TILE_W, cut_of
 from pallas_kernels.triton.row_sums import STEP
 
 ROWS = 150  # three tiles, the last one not full
-# (out, in): less than a tile, no multiple of a tile or a step, parts of unequal length
-MATRICES = ((5, 3), (200, 100), (130, 1000))
+# (out, in): less than a tile; no multiple of a tile or a step; in float32 whole steps, cut into
+# parts of two and a last one of one
+MATRICES = ((5, 3), (200, 100), (130, 1120))
 RNG = np.random.default_rng(0)
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -48,7 +49,8 @@ def test_products_are_right(size: tuple[int, int], dtype: str) -> None:
     st.integers(0, ROWS - 1),
     st.sampled_from(["float32", "bfloat16"]),
 )
-@example(("bfloat16", (130, 1000)), 1, 149, "float32")
+@example(("float32", (130, 1120)), 1, 149, "float32")
+@example(("bfloat16", (130, 1120)), 1, 149, "float32")
 @settings(max_examples=30)
 def test_a_row_s_product_depends_on_nothing_else(
     case: tuple[str, tuple[int, int]], count: int, first: int, out: str
@@ -70,16 +72,26 @@ def test_parts_cover_the_columns(size: tuple[int, int]) -> None:
     assert cut.parts == 1 or (cut.parts - 1) * tiles < PROGRAMS
 
 
+def test_the_last_part_of_a_matrix_above_is_shorter() -> None:
+    columns, steps, parts = cut_of(*MATRICES[-1], "float32")
+    assert (steps, parts) == (2, 18) and MATRICES[-1][1] == 35 * columns
+
+
 @pytest.mark.parametrize("kind", ["rms", "layer"])
-@pytest.mark.parametrize("width", [1, 48, 130])
-def test_norms_are_right_and_depend_on_their_row_alone(kind: Any, width: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "dtype", "residual_dtype"),
+    [(1, "bfloat16", "float32"), (48, "float32", "bfloat16"), (130, "bfloat16", "float32")],
+)
+def test_norms_are_right_and_depend_on_their_row_alone(
+    kind: Any, width: int, dtype: str, residual_dtype: str
+) -> None:
     """Also beside NaN, and with a weight for each of two heads."""
-    x, residual = numbers(6, width, dtype="bfloat16"), numbers(6, width)
+    x, residual = numbers(6, width, dtype=dtype), numbers(6, width, dtype=residual_dtype)
     weight, bias = numbers(2, width), numbers(2, width)
     how: dict[str, Any] = {"kind": kind, "eps": 1e-5, "dtype": jnp.float32}
     got, total = batch_invariant.norm(x, weight, bias, residual=residual, **how)
     assert total is not None
-    np.testing.assert_array_equal(total, x + residual)
+    np.testing.assert_array_equal(total, (x + residual).astype(residual_dtype))
     wide = np.asarray(total, np.float64)
     centred = wide - wide.mean(1, keepdims=True) if kind == "layer" else wide
     expected = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
@@ -108,6 +120,8 @@ def test_what_does_not_match_is_refused() -> None:
     x, weights = numbers(3, 8), numbers(2, 5, 8)
     with pytest.raises(ValueError, match=r"expected x \[T, in\], weights \[L, out, in\]"):
         batch_invariant.matmul(x[:, :7], weights, 0, dtype=x.dtype)
+    with pytest.raises(ValueError, match=r"expected x \[T, in\].* x.shape=\(0, 8\)"):
+        batch_invariant.matmul(x[:0], weights, 0, dtype=x.dtype)
     with pytest.raises(ValueError, match="x and weights of one dtype, of float32, bfloat16"):
         batch_invariant.matmul(x.astype(jnp.bfloat16), weights, 0, dtype=x.dtype)
     how: dict[str, Any] = {"kind": "rms", "eps": 0.0, "dtype": x.dtype}

@@ -7,7 +7,7 @@ the bug in it, and runs the quickest test first: most bugs are noticed within mi
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -218,10 +218,20 @@ class InPytest:
     def __init__(self, work: Callable[[list[pytest.Item]], None]) -> None:
         self._work = work
         self.collected = False
+        self.uses_a_device: Path | None = None  # the first file that does when it is imported
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        if self.uses_a_device is None and backends_are_initialized():
+            self.uses_a_device = collector.path
+        return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.collected = not session.testsfailed
+        self.collected = not session.testsfailed and not self.uses_a_device
         if self.collected:
             self._work(session.items)
         return True
@@ -240,14 +250,14 @@ def with_tests(paths: Iterable[str], work: Callable[[list[pytest.Item]], None]) 
 
     def announced(items: list[pytest.Item]) -> None:
         print(f"{len(items)} tests collected in {time.perf_counter() - started:.0f} s", flush=True)
-        if backends_are_initialized():
-            raise SystemExit("a file of tests uses a device when it is imported: forks would hang")
         work(items)
 
     quiet = ["-p", "no:terminal", "-o", "addopts=", "-s"]  # no line that looks like a result
     options = [*quiet, "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={ROOT}"]
     plugin = InPytest(announced)
     code = pytest.main([*options, *paths], plugins=[plugin])
+    if plugin.uses_a_device:
+        raise SystemExit(f"{plugin.uses_a_device} uses a device when it is imported: forks hang")
     # Behind that the code says nothing: whole suites miss what their tests would have seen.
     if not plugin.collected:
         raise SystemExit(f"the tests could not be collected: {code!r}")

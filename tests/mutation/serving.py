@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 OPENAPI_TESTS = ("tests/serving/test_openapi.py",)
 COMPAT_TESTS = ("tests/compat/test_vllm.py",)
 PAUSES_TESTS = ("tests/serving/test_pauses.py",)
+IN_FLIGHT_TESTS = ("tests/serving/test_in_flight.py",)
 HUGE_PAGES_TESTS = ("tests/models/test_huge_pages.py",)
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
@@ -42,6 +43,10 @@ MUTANTS: list[Mutant] = [
         ("self._paused_by.clear()", "pass", "a pause that was ended keeps one that is given up"),
         ("elif self._waiting:", "elif False:", "who comes late delays a pause"),
         ('and one.mode != "keep"', "", "a pause that keeps clears the cache"),
+    ),
+    *plant(
+        "jax_engine/serving/engine_server.py",
+        IN_FLIGHT_TESTS,
         ('logger.error("%d requests', 'logger.debug("%d requests', "a step fails silently"),
     ),
     *plant(

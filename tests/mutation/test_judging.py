@@ -32,3 +32,12 @@ def test_a_file_that_cannot_be_imported_ends_it(tmp_path: Path) -> None:
     done = collect(str(broken))
     assert done.returncode == 1 and "could not be collected" in done.stderr
     assert "and on" not in done.stdout
+
+
+def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
+    """A fork of a process that has a device hangs when it uses it."""
+    early = tmp_path / "test_early.py"
+    early.write_text("import jax.numpy as jnp\nONE = jnp.int32(1)\ndef test(): pass\n")
+    done = collect("tests/mutation/test_rules.py", str(early))
+    assert done.returncode == 1 and "test_early.py uses a device" in done.stderr
+    assert "and on" not in done.stdout

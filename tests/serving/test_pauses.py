@@ -257,9 +257,11 @@ def test_who_waits_in_a_pause_when_the_engine_ends_is_told(paused: Paused, end: 
             llm.shutdown()
             tasks[0].cancel()  # nobody is there who could be told so
         found = await asyncio.gather(*tasks, return_exceptions=True)
+        at_work = asyncio.all_tasks()
         for late in (llm.pause_generation(), llm.resume_generation()):
             with pytest.raises(EngineDeadError):
                 await late
+        assert asyncio.all_tasks() <= at_work, "an engine that has ended is listened to"
         return found
 
     found = run(die())

@@ -22,7 +22,6 @@ from tests.weights.test_formats import ACTIVATIONS, GATES, held, one_layer
 ROWS = 70
 COUNTS = (1, 2, 3, 5, 12, 13, 16, 33, 64)
 FLOAT32 = jnp.dtype(jnp.float32)
-LAYER = jnp.int32(0)
 # The sizes of a product: an awkward one, one of a single row, one of several panels and chunks.
 SIZES = ((33, 7), (1, 64), (100, 700))
 HEADS = ((2, 64), (3, 128), (9, 256), (4, 16), (1, 5))
@@ -56,13 +55,14 @@ FORMS = [
     ("form", "dtype"), FORMS, ids=lambda one: getattr(one, "__class__", one).__name__
 )
 def test_products(form: Dense | Panels, dtype: str) -> None:
+    first = jnp.int32(0)
     for rows, size in SIZES:
         weight = one_layer(held(form, numbers(1, rows, size, dtype=dtype)), 0)
         x = numbers(ROWS, size, dtype=dtype)
-        check(lambda x, w=weight: w.matmul(x, LAYER, jnp.int32(len(x)), out_dtype=FLOAT32), x)  # type: ignore[misc]
+        check(lambda x, w=weight: w.matmul(x, first, jnp.int32(len(x)), out_dtype=FLOAT32), x)  # type: ignore[misc]
     heads = one_layer(held(form, numbers(1, 3, 40, 24, dtype=dtype)), 0)
     x = numbers(3, ROWS, 24, dtype=dtype)
-    check(lambda x: heads.batched_matmul(x, LAYER), x, axis=1)
+    check(lambda x: heads.batched_matmul(x, first), x, axis=1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -70,10 +70,10 @@ def test_gates_and_activations(dtype: str) -> None:
     x = numbers(ROWS, 64, dtype=dtype)
     gated = one_layer(held(Panels(), numbers(1, 66, 64, dtype=dtype), gated=True), 0)
     for activation in GATES:
-        check(lambda x, a=activation: gated.gated_matmul(x, None, a, LAYER), x)  # type: ignore[misc]
+        check(lambda x, a=activation: gated.gated_matmul(x, None, a, jnp.int32(0)), x)  # type: ignore[misc]
     plain = one_layer(held(Panels(), numbers(1, 33, 64, dtype=dtype)), 0)
     for activation in ACTIVATIONS:
-        check(lambda x, a=activation: plain.activated_matmul(x, None, a, LAYER), x)  # type: ignore[misc]
+        check(lambda x, a=activation: plain.activated_matmul(x, None, a, jnp.int32(0)), x)  # type: ignore[misc]
 
 
 def coded(kind: int) -> Weight:
@@ -101,7 +101,7 @@ def test_products_of_codes(kind: int) -> None:
 
 def test_w8a8() -> None:
     weight = eight_bits()
-    check(lambda x: weight.matmul(x, LAYER, out_dtype=FLOAT32), numbers(ROWS, 256))
+    check(lambda x: weight.matmul(x, jnp.int32(0), out_dtype=FLOAT32), numbers(ROWS, 256))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

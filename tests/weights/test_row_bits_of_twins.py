@@ -22,7 +22,6 @@ from tests.weights.test_row_bits import numbers
 ROWS = 256
 COUNTS = (*range(1, 10), 16, 17, 32, 33, 64)
 FLOAT32 = jnp.dtype(jnp.float32)
-LAYER = jnp.int32(0)
 
 
 def check(functions: dict[str, Callable[[jax.Array], jax.Array]], x: np.ndarray) -> None:
@@ -68,7 +67,7 @@ def test_products(rows: int, size: int, dtype: str) -> None:
     """Those of a shared expert's gate have a single column, a router's a few."""
     weight = one_layer(held(IndexedDense(), numbers(1, rows, size, dtype=dtype)), 0)
     x = numbers(ROWS, size, dtype=dtype)
-    check({"product": lambda x: weight.matmul(x, LAYER, out_dtype=FLOAT32)}, x)
+    check({"product": lambda x: weight.matmul(x, jnp.int32(0), out_dtype=FLOAT32)}, x)
 
 
 @pytest.mark.parametrize("kind", range(0, len(KINDS), 4))

@@ -191,6 +191,31 @@ def test_targets_are_the_next_tokens_of_prompts_that_are_scored(case) -> None:
         assert len(found) == 0
 
 
+@pytest.mark.parametrize("ragged", [True, False])
+def test_guesses_do_not_make_a_step_mixed(ragged: bool) -> None:
+    """They are queries of their row where attention takes that; else each is a row of its own."""
+    rows = [Row(0, 10, 5, [7, 8, 9], num_draft=2), Row(1, 11, 3, [4])]
+    setups = {10 + i: request_setup(10 + i, [0, 0], SamplingParams(), i, EOS) for i in range(2)}
+    tables = np.array([[5, 3, 9, 0, 0, 0], [8, 0, 0, 0, 0, 0]], np.int32)
+    step = Step(rows, Samples([0, 1, 2, 3], [0] * 4), tables, Moves([], [], []), [], [])
+    shape, packed = pack_step(step, setups, W, batch_invariant=not ragged)
+    assert shape == StepShape(4, 4, decode_only=True)
+    arrays = jnp.asarray(packed), jnp.asarray(PREVIOUS)
+    plan = unpack_step(*arrays, shape, W, B, batch_invariant=not ragged)
+    assert plan.token_ids.tolist() == [7, 8, 9, 4]
+    assert plan.positions.tolist() == [5, 6, 7, 3]
+    assert plan.slot_mapping.tolist() == [3 * B + 1, 3 * B + 2, 3 * B + 3, 8 * B + 3]
+    assert plan.logits_index.tolist() == [0, 1, 2, 3]
+    assert plan.sampling.position.tolist() == [6, 7, 8, 4]
+    starts, lens = ([0, 3, 4, 4, 4], [8, 4, 0, 0]) if ragged else ([0, 1, 2, 3, 4], [6, 7, 8, 4])
+    assert plan.query_start_loc.tolist() == starts and plan.context_lens.tolist() == lens
+    rows.append(Row(2, 12, 0, [1, 2]))
+    beside_a_prompt = step._replace(rows=rows, block_tables=tables[[0, 1, 1]])
+    setups[12] = request_setup(12, [1, 2, 3], SamplingParams(), 2, EOS)
+    mixed, _ = pack_step(beside_a_prompt, setups, W, batch_invariant=not ragged)
+    assert not mixed.decode_only and mixed.num_rows >= 4
+
+
 NOTHING = np.zeros((2, 0), np.int32)
 
 

@@ -57,9 +57,10 @@ class Reader:
         number = 0
         while raw := self._file.readline(MAX_LINE + 1):
             number += 1
+            is_cut = len(raw) > MAX_LINE and not raw.endswith(b"\n")
             if number == 1:
                 raw = raw.removeprefix(_BOM)
-            if len(raw) > MAX_LINE and not raw.endswith(b"\n"):
+            if is_cut:
                 self._skip_rest()
                 yield self._bad(number, f"it must have at most {MAX_LINE} bytes")
             elif raw.strip():

@@ -1,0 +1,186 @@
+"""Who is asked for guesses, and which of them a step gets. The scheduler here only has queues."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jax_engine import SamplingParams
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
+
+VOCABULARY = 10
+
+
+class Drafter:
+    """Guesses by a function, and notes whom it knows."""
+
+    def __init__(self, guess: Callable[[Asked], list[int]] = lambda one: [1, 2, 3]) -> None:
+        self.guess = guess
+        self.known: set[int] = set()
+        self.asked: list[tuple[int, int]] = []
+
+    def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
+        self.known |= {one.seq_id for one in asked}
+        self.asked = [(one.seq_id, one.count) for one in asked]
+        return [self.guess(one) for one in asked]
+
+    def forget(self, seq_ids: set[int]) -> None:
+        self.known -= seq_ids
+
+
+def group(seq_id: int, *, max_drafts: int = 5, output: int = 1, computed: int = 3) -> SequenceGroup:
+    """A request that has a prompt of 3 tokens; by default its last token is not computed yet."""
+    made = SequenceGroup(str(seq_id), [4, 5, 6], SamplingParams(), max_drafts=max_drafts)
+    (seq,) = made.seqs
+    seq.seq_id, seq.num_computed_tokens = seq_id, computed
+    seq.token_ids += [7] * output
+    return made
+
+
+def scheduler(*running: SequenceGroup) -> Any:
+    ids = {seq.seq_id for one in running for seq in one.unfinished()}
+    return SimpleNamespace(running=list(running), seq_ids=ids)
+
+
+def speculator(drafter: Any, *, adaptive: bool = False) -> Speculator:
+    return Speculator(drafter, VOCABULARY, adaptive=adaptive)
+
+
+def plan(*groups: SequenceGroup, drafts: int = 0, num_samples: int = 1) -> SchedulerOutput:
+    rows = [ScheduledSequence(one.seqs[0], one, 3, 1, num_samples, (1,) * drafts) for one in groups]
+    return SchedulerOutput(rows)
+
+
+def test_those_are_asked_that_lack_their_last_token_alone() -> None:
+    drafter = Drafter()
+    running = scheduler(
+        group(1),
+        group(2, max_drafts=0),  # a beam search, or a request that wants none
+        group(3, output=0, computed=0),  # its prompt comes first
+        group(4, output=0, computed=2),  # the end of the prompt
+        group(5, output=2),  # preempted, and computed again
+        group(6, output=2, computed=4, max_drafts=2),
+    )
+    ended = group(7)
+    ended.seqs[0].finish_reason = "stop"
+    running.running.append(ended)
+    assert speculator(drafter).propose(running) == {1: [1, 2, 3], 6: [1, 2]}
+    assert drafter.asked == [(1, 5), (6, 2)]
+
+
+def test_nobody_to_ask() -> None:
+    drafter = Drafter()
+    assert speculator(drafter).propose(scheduler()) == {}
+    assert speculator(drafter).propose(scheduler(group(1, max_drafts=0))) == {}
+    assert drafter.asked == []
+
+
+@pytest.mark.parametrize("count, each", [(1, 5), (6, 5), (7, 4), (16, 2), (32, 1), (33, 0)])
+def test_all_share_the_guesses_of_a_step(count: int, each: int) -> None:
+    """And with more sequences than that nobody is asked, nor kept from being planned ahead."""
+    assert MAX_DRAFT_TOKENS == 32
+    drafter = Drafter()
+    groups = [group(i) for i in range(count)]
+    one = speculator(drafter)
+    found = one.propose(scheduler(*groups))
+    assert found == {i: [1, 2, 3][:each] for i in range(count) if each}
+    assert drafter.asked == [(i, each) for i in range(count) if each]
+    assert one.waits(plan(*groups)) is bool(each)
+
+
+@pytest.mark.parametrize(
+    "guesses, kept",
+    [
+        ([], []),
+        ([0, 9], [0, 9]),
+        ([3, 10, 4], [3]),
+        ([3, -1, 4], [3]),
+        ([10], []),
+        ([-1, -1], []),
+        ([2**70], []),
+        ([1] * 9, [1] * 5),
+    ],
+)
+def test_guesses_end_at_what_is_no_token(guesses: list[int], kept: list[int]) -> None:
+    drafter = Drafter(lambda one: guesses)
+    assert speculator(drafter).propose(scheduler(group(1))) == {1: kept}
+
+
+def test_a_drafter_that_fails_guesses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(one: Asked) -> list[int]:
+        raise ZeroDivisionError("in the user's code")
+
+    drafter = Drafter(fail)
+    one = speculator(drafter)
+    assert one.propose(scheduler(group(1))) == {}
+    assert "the drafter failed: the step has no guesses" in caplog.text
+    assert "in the user's code" in caplog.text
+    drafter.guess = lambda one: [4]
+    assert one.propose(scheduler(group(1))) == {1: [4]}
+
+
+def test_a_drafter_that_fails_rests_like_one_without_guesses() -> None:
+    def fail(one: Asked) -> list[int]:
+        raise ZeroDivisionError
+
+    one, same = speculator(Drafter(fail), adaptive=True), group(1)
+    one.propose(scheduler(same))
+    one.learn(plan(same).scheduled, {})
+    assert not one.waits(plan(same))
+
+
+def test_ended_sequences_are_forgotten() -> None:
+    """1,000 requests, three at a time: nothing is kept of those that are no more."""
+    drafter = Drafter()
+    one = speculator(drafter, adaptive=True)
+    for i in range(1000):
+        running = [group(i + k) for k in range(3)]
+        one.propose(scheduler(*running))
+        one.learn(plan(*running, drafts=2).scheduled, {i: 2})
+        one.waits(plan(*running))
+        assert drafter.known <= {i, i + 1, i + 2}
+        assert len(one._paces) == 3
+    one.propose(scheduler())
+    assert not drafter.known and not one._paces
+
+
+def test_one_that_is_swapped_out_is_not_forgotten() -> None:
+    """It is in no list of running ones, and comes back."""
+    drafter = Drafter()
+    one = speculator(drafter)
+    one.propose(scheduler(group(1), group(2)))
+    away = scheduler(group(2))
+    away.seq_ids.add(1)
+    one.propose(away)
+    assert drafter.known == {1, 2}
+
+
+def test_a_step_waits_for_those_that_want_guesses() -> None:
+    one = speculator(Drafter())
+    assert one.waits(plan(group(1)))
+    assert one.waits(plan(group(2, max_drafts=0), group(1)))
+    assert not one.waits(plan(group(2, max_drafts=0)))
+    assert not one.waits(plan(group(3), num_samples=0))  # a part of a prompt
+    assert not one.waits(plan())
+
+
+def test_no_step_waits_for_those_that_rest() -> None:
+    """No guess for sequence 1: a rest of a step. Those of 2 were right."""
+    drafter = Drafter(lambda one: [1, 2] if one.seq_id == 2 else [])
+    one = speculator(drafter, adaptive=True)
+    resting, other = group(1), group(2)
+    both = scheduler(resting, other)
+    one.propose(both)
+    rows = [*plan(resting).scheduled, *plan(other, drafts=2).scheduled]
+    one.learn(rows, {2: 2})
+    assert one.waits(plan(resting, other)) and not one.waits(plan(resting))
+    one.propose(both)
+    assert [seq_id for seq_id, _ in drafter.asked] == [2]
+    one.learn(rows, {2: 2})
+    assert one.waits(plan(resting))  # its rest is over
+    one.propose(both)
+    assert [seq_id for seq_id, _ in drafter.asked] == [1, 2]
