@@ -6,7 +6,7 @@ SIZE = 15
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(450, 214, "A row without drafts computes one token, one with three drafts four")
+    picture = Drawing(450, 214, "A row without drafts has one token, one with three has four")
     rows = (
         ("a plain decode: one new token", ["the", "cat", "sat", "on"], 1, 0),
         ("with three drafts", ["the", "cat", "sat", "on", "the", "mat", "."], 1, 3),

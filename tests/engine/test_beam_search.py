@@ -270,7 +270,7 @@ def test_a_search_in_the_form_of_llm_beam_search() -> None:
 def test_a_beam_search_has_no_guesses() -> None:
     """A request must say so; `LLM.beam_search` says it itself."""
     engine, prompt = small_engine(speculation=SpeculativeConfig()), {"prompt_token_ids": [0, 1]}
-    with pytest.raises(InvalidRequestError, match="num_speculative_tokens must be 0 .* got None"):
+    with pytest.raises(InvalidRequestError, match=r"num_speculative_tokens must be 0 .* got None"):
         engine.add_request("a", prompt, beams())
     engine.add_request("b", prompt, BeamSearchParams(beam_width=2).sampling_params())
     assert engine.has_unfinished_requests()
