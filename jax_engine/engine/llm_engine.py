@@ -28,6 +28,7 @@ from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.saved_state import save_state
+from jax_engine.engine.speculation import build_speculator
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import (
     TakenStep,
@@ -50,7 +51,6 @@ from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.speculation.build import build_speculator
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 logger = logging.getLogger("jax_engine")

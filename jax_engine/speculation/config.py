@@ -1,5 +1,6 @@
 """`SpeculativeConfig`: the settings of speculative decoding, with vLLM's names."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,6 +15,7 @@ DEFAULT_TOKENS = 7  # with the token in front of them they are 8, and steps of 8
 DEFAULT_SUFFIX_TOKENS = 31  # long suffixes guess well, and the drafter guesses less by itself
 DEFAULT_LOOKUP = 5
 MAX_TREE_DEPTH = 1024
+_CLASS = re.compile(r"\w+([.:]\w+)+", re.ASCII)  # a class by its name, and no checkpoint's
 # What vLLM's configurations say beside, and the values that this engine satisfies anyway.
 _SATISFIED: dict[str, tuple[Any, ...]] = {
     "disable_padded_drafter_batch": (False, True),
@@ -94,7 +96,8 @@ class SpeculativeConfig:
             return "ngram"
         if self.model == "suffix":
             return "suffix"
-        return "custom_class"
+        is_checkpoint = isinstance(self.model, str) and not _CLASS.fullmatch(self.model)
+        return "draft_model" if is_checkpoint else "custom_class"
 
     def _set_lookup(self) -> None:
         for name in ("prompt_lookup_min", "prompt_lookup_max"):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jax_engine.core import BlockManager, Scheduler, SchedulerOutput, SequenceGroup
+from jax_engine.core.drafts import Drafts
 
 TOKEN = 7  # what the stub model always says
 MOST_STEPS = 2000
@@ -31,10 +32,10 @@ class BoundedScheduler(Scheduler):
 
     num_steps = 0
 
-    def schedule(self) -> SchedulerOutput:
+    def schedule(self, drafts: Drafts | None = None) -> SchedulerOutput:
         self.num_steps += 1
         assert self.num_steps < MOST_STEPS, "I20: no end"
-        return super().schedule()
+        return super().schedule(drafts)
 
 
 def make_scheduler(

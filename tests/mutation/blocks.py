@@ -119,7 +119,11 @@ POOL: list[Mutant] = plant(
         "if refs <= 2:\n            self._free",
         "a block becomes free while someone refers to it",
     ),
-    ("for block in reversed(blocks):", "for block in blocks:", "tables are freed front first"),
+    (
+        'after its successors."""\n        for block in reversed(blocks):',
+        'after its successors."""\n        for block in blocks:',
+        "tables are freed front first",
+    ),
     (
         "popitem(last=self._newest_first)",
         "popitem(last=not self._newest_first)",

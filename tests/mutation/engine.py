@@ -137,8 +137,8 @@ OUTPUTS: list[Mutant] = [
             "what a prompt was given is given again with each delta",
         ),
         (
-            "self.metrics.arrival_time, *news.times)",
-            "self.metrics.arrival_time)",
+            "self.metrics.arrival_time, *news.times, *news.drafts",
+            "self.metrics.arrival_time",
             "times are not told",
         ),
     ),
@@ -161,8 +161,8 @@ OUTPUTS: list[Mutant] = [
             "prompt log-probabilities shift after an abort",
         ),
         (
-            "        row += item.num_samples",
-            "        row += item.num_samples if item.seq.finish_reason is None else 0",
+            "        row += item.num_draws",
+            "        row += item.num_draws if item.seq.finish_reason is None else 0",
             "tokens shift after an abort",
         ),
         (

@@ -185,8 +185,8 @@ MUTANTS: list[Mutant] = [
             "after an abort the prompt rows of others shift",
         ),
         (
-            "            sampled.append((item, row))\n        row += item.num_samples",
-            "            sampled.append((item, row))\n            row += item.num_samples",
+            "            sampled.append((item, row))\n        row += item.num_draws",
+            "            sampled.append((item, row))\n            row += item.num_draws",
             "after an abort the sampled rows of others shift",
         ),
         (

@@ -3,7 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 PAIRS = ("tests/engine/test_speculation_pairs.py", "-k=an_option")
-SCHEDULERS = ("tests/properties/test_scheduler_pair.py", "-k=Drafting")
+SCHEDULERS = ("tests/core/test_drafts.py",)
 BLOCKS = ("tests/properties/test_block_manager_pair.py",)
 PLAN = ("tests/worker/test_step_plan.py", "-k=guesses")
 SPECULATOR = ("tests/speculation/test_speculator.py",)
