@@ -101,7 +101,9 @@ def test_only_a_decode_has_drafts() -> None:
         assert plan(scheduler) == [0]
         scheduler.update({0: [7]})
     scheduler.add_group(make_group("fork", 3, n=2))
-    scheduler.add_group(make_group("beams", 3, n=2, use_beam_search=True, temperature=0.0))
+    scheduler.add_group(
+        make_group("beams", 3, n=2, use_beam_search=True, length_penalty=1.0, early_stopping=False)
+    )
     out = scheduler.schedule(dict.fromkeys(range(3), DRAFTS))
     assert [len(item.drafts) for item in out.scheduled] == [6, 0, 0]
 
