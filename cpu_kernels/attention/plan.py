@@ -2,9 +2,10 @@
 
 So a sequence's result is the same bits in any batch and on any number of threads. The queries at a
 prompt's positions are prefilled: an item is a tile of them for one KV head. Each query behind the
-prompt is a decode: an item is one part of PART positions of its context, or its whole context where
-a sequence has many decodes, as one that is computed again. Prefills come first. Each starts with
-its last tile, which has the longest context, so that the last items are small.
+prompt is a decode: an item is one part of PART positions of the context, for up to FEW consecutive
+decodes, such as drafts, which read it together. Where a sequence has many decodes, as one that is
+computed again, an item is one decode's whole context. Prefills come first. Each starts with its
+last tile, which has the longest context, so that the last items are small.
 """
 
 from typing import NamedTuple
@@ -20,23 +21,27 @@ from cpu_kernels.simd.structs import int64s
 PART = 64
 # Query vectors (tokens times heads of a group) in one tile.
 TILE_ROWS = 192
-# Decodes of one sequence whose contexts are cut into items. With more there are items enough.
+# Decodes of a sequence that read a part of their context together.
 FEW = 8
+# Decodes of one sequence whose contexts are cut into items. With more there are items enough.
+MANY = 32
 
 
 class Item(NamedTuple):
-    """One item: a tile of a prompt's queries for one KV head, or a decode's part or whole context.
+    """One item: a tile of a prompt's queries for one KV head, or decodes' part or whole context.
 
     Attributes:
         seq: the sequence.
-        is_decode: whether it is a decode's.
+        is_decode: whether it is one of decodes.
         head: KV head of a tile.
         number: number of the tile, from the last one on; or of the part, counted from position 0;
             -1 for a whole context.
-        token: first query token of the sequence's prompt queries; or the decode's query token.
-        partials: address of the decode's partial results, [parts, `partial_floats`]: where the one
+        token: first query token of the sequence's prompt queries; or of the decodes.
+        position: the token's position.
+        count: number of decodes.
+        partials: address of the decodes' partial results, [parts, `partial_floats`]: where the one
             of part 0 would be, whether or not it is visible.
-        finished: address of the number of the decode's parts that are finished.
+        finished: address of the number of the decodes' parts that are finished.
     """
 
     seq: int
@@ -44,6 +49,8 @@ class Item(NamedTuple):
     head: int
     number: int
     token: int
+    position: int
+    count: int
     partials: int
     finished: int
 
@@ -93,6 +100,12 @@ def tile_count(work: Work, seq: int) -> int:
 
 
 @inner
+def decode_count(work: Work, seq: int) -> int:
+    """How many of a sequence's queries are decodes."""
+    return query_count(work, seq) - prompt_queries(work, seq)
+
+
+@inner
 def part_count(work: Work, seq: int) -> int:
     """Parts that a sequence's decodes see, all of them together."""
     begin = first_position(work, seq) + prompt_queries(work, seq)
@@ -100,9 +113,24 @@ def part_count(work: Work, seq: int) -> int:
 
 
 @inner
-def partial_floats(work: Work) -> int:
-    """Floats in a part's partial result: sums, a top and a total for each query head."""
-    return work.kv_heads * padded(work.group) * (work.width + 2)
+def partial_floats(work: Work, decodes: int) -> int:
+    """Floats in a part's partial result: sums, a top and a total for each decode's query heads."""
+    return work.kv_heads * padded(decodes * work.group) * (work.width + 2)
+
+
+@inner
+def partials_floats(work: Work, seq: int) -> int:
+    """Floats in all partial results of a sequence whose decodes' contexts are cut into items."""
+    whole, rest = decode_count(work, seq) // FEW, decode_count(work, seq) % FEW
+    floats = whole * partial_floats(work, FEW) + partial_floats(work, rest)
+    return part_count(work, seq) * floats
+
+
+@inner
+def decode_items(work: Work, seq: int) -> int:
+    """Items of a sequence's decodes."""
+    decodes = decode_count(work, seq)
+    return decodes if decodes > MANY else -(-decodes // FEW) * part_count(work, seq)
 
 
 @inner
@@ -110,35 +138,30 @@ def make_plan(work: Work) -> int:
     """Allocates and writes the plan at `work.plan`; returns the number of items.
 
     Its words: the first item of each sequence's prefill, then of each sequence's decodes, then the
-    number of items; the first partial result of each sequence; the number of finished parts of each
-    query token; the partial results.
+    number of items; where each sequence's partial results begin; the number of finished parts of
+    each query token that is an item's first; the partial results.
     """
-    seqs, parts = work.seqs, 0
+    seqs, floats = work.seqs, 0
     work.longest = 0
     for seq in range(seqs):
-        decodes = query_count(work, seq) - prompt_queries(work, seq)
-        if decodes > FEW:
+        if decode_count(work, seq) > MANY:
             work.longest = max(work.longest, part_count(work, seq))
-        elif decodes > 0:
-            parts += decodes * part_count(work, seq)
+        else:
+            floats += partials_floats(work, seq)
     head_words = 3 * seqs + 1 + work.tokens
-    work.plan = malloc(8 * head_words + 4 * parts * partial_floats(work))
+    work.plan = malloc(8 * head_words + 4 * floats)
     table = int64s(work.plan)
     for i in range(3 * seqs + 1, head_words):
         table[i] = 0
-    items, parts = 0, 0
+    items, partials = 0, work.plan + 8 * head_words
     for seq in range(seqs):
         table[seq] = items
         items += tile_count(work, seq) * work.kv_heads
     for seq in range(seqs):
-        table[seqs + seq], table[2 * seqs + 1 + seq] = items, parts
-        decodes = query_count(work, seq) - prompt_queries(work, seq)
-        if decodes > FEW:
-            items += decodes
-        elif decodes > 0:
-            count = decodes * part_count(work, seq)
-            items += count
-            parts += count
+        table[seqs + seq], table[2 * seqs + 1 + seq] = items, partials
+        items += decode_items(work, seq)
+        if decode_count(work, seq) <= MANY:
+            partials += 4 * partials_floats(work, seq)
     table[2 * seqs] = items
     return items
 
@@ -146,8 +169,7 @@ def make_plan(work: Work) -> int:
 @inner
 def find_item(work: Work, which: int) -> Item:
     """The item with this number."""
-    seqs, plan = work.seqs, work.plan
-    table = int64s(plan)
+    seqs, table = work.seqs, int64s(work.plan)
     low, high = 0, 2 * seqs
     while high - low > 1:
         middle = (low + high) // 2
@@ -158,18 +180,29 @@ def find_item(work: Work, which: int) -> Item:
     within = which - table[low]
     if low < seqs:
         token, heads = work.query_start_loc[low], work.kv_heads
-        return Item(low, False, within % heads, within // heads, token, 0, 0)
-    seq = low - seqs
-    prompts = prompt_queries(work, seq)
-    decodes, parts = query_count(work, seq) - prompts, part_count(work, seq)
-    query, number = within % decodes, within // decodes
-    token = work.query_start_loc[seq] + prompts + query
-    end = plan + 8 * (3 * seqs + 1 + work.tokens)
-    begin = first_part(work, first_position(work, seq) + prompts)
-    first = table[2 * seqs + 1 + seq] + query * parts - begin
-    partials = end + 4 * first * partial_floats(work)
-    number = begin + number if decodes <= FEW else -1
-    return Item(seq, True, 0, number, token, partials, plan + 8 * (3 * seqs + 1 + token))
+        return Item(low, False, within % heads, within // heads, token, first_position(work, low), 0, 0, 0)
+    return _find_decodes(work, low - seqs, within)
+
+
+@inner
+def _find_decodes(work: Work, seq: int, within: int) -> Item:
+    """The item with this number among those of a sequence's decodes."""
+    prompts, decodes = prompt_queries(work, seq), decode_count(work, seq)
+    token, position = work.query_start_loc[seq] + prompts, first_position(work, seq) + prompts
+    if decodes > MANY:
+        return Item(seq, True, 0, -1, token + within, position + within, 1, 0, 0)
+    groups = -(-decodes // FEW)
+    first, number = within % groups * FEW, within // groups
+    count = min(FEW, decodes - first)
+    table = int64s(work.plan)
+    partials = table[2 * work.seqs + 1 + seq]
+    partials += 4 * part_count(work, seq) * (first // FEW) * partial_floats(work, FEW)
+    begin = first_part(work, position)
+    partials -= 4 * begin * partial_floats(work, count)
+    finished = work.plan + 8 * (3 * work.seqs + 1 + token + first)
+    return Item(
+        seq, True, 0, begin + number, token + first, position + first, count, partials, finished
+    )
 
 
 @inner
