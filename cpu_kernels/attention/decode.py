@@ -50,15 +50,15 @@ add_int8, add_float8 = add_run_of(INT8), add_run_of(FLOAT8)
 @inner
 def decode_floats(work: Work) -> int:
     """Scratch in float32: queries, scores, one run of keys or values, and partial results."""
-    rows = work.kv_heads * padded(FEW * work.group)
+    rows = max(work.kv_heads * padded(work.group), padded(FEW * work.group))
     own = rows * (work.width + PART) + min(PART, work.block_size) * work.width
-    return own + work.longest * partial_floats(work, 1)
+    return own + work.longest * partial_floats(work, 1, work.kv_heads)
 
 
 @inner
 def attend_decode(work: Work, item: Item, scratch: int) -> None:
     """Computes one part of decodes, and merges all if it was the last to finish; or all parts."""
-    size = 4 * partial_floats(work, item.count)
+    size = 4 * partial_floats(work, item.count, item.heads)
     first = first_part(work, item.position)
     last = (item.position + item.count - 1) // PART
     low = high = item.number
@@ -80,15 +80,15 @@ def _attend_part(work: Work, item: Item, part: int, sums: int, scratch: int) -> 
     """Computes the partial results at `sums` of an item's queries."""
     low, rows = first_visible(work, item.position), padded(item.count * work.group)
     start, stop = max(part * PART, low), min(part * PART + PART, item.position + item.count)
-    scores = scratch + 4 * work.kv_heads * rows * work.width
-    room = scores + 4 * work.kv_heads * rows * PART
-    for head in range(work.kv_heads):
-        queries = scratch + 4 * head * rows * work.width
-        read_queries(work, item.token, item.count, head, queries)
+    scores = scratch + 4 * item.heads * rows * work.width
+    room = scores + 4 * item.heads * rows * PART
+    for i in range(item.heads):
+        queries = scratch + 4 * i * rows * work.width
+        read_queries(work, item.token, item.count, item.head + i, queries)
     _score(work, item, start, stop, scratch, scores, room)
-    tops = sums + 4 * work.kv_heads * rows * work.width
+    tops = sums + 4 * item.heads * rows * work.width
     _weigh_rows(work, item, start, stop, scores, tops)
-    zero(sums, work.kv_heads * rows * work.width)
+    zero(sums, item.heads * rows * work.width)
     _add_values(work, item, start, stop, scores, sums, room)
 
 
@@ -116,9 +116,10 @@ def _score(
     rows, position = padded(item.count * work.group), start
     while position < stop:
         count: Any = np.int64(0)
-        for head in range(work.kv_heads):
-            keys, count, ahead = _read(work, KEYS, item.seq, head, position, (start, stop), room)
-            for row in range(head * rows, (head + 1) * rows, ROWS):
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            keys, count, ahead = _read(work, KEYS, item.seq, head, position, reach, room)
+            for row in range(i * rows, (i + 1) * rows, ROWS):
                 left = queries + 4 * row * work.width
                 out = scores + 4 * (row * PART + position - start)
                 kind = _product_kind(work)
@@ -140,18 +141,18 @@ def _weigh_rows(
     """Turns scores into weights, and stores each row's largest score and sum of weights."""
     used, columns = item.count * work.group, -(-(stop - start) // LANES) * LANES
     rows = padded(used)
-    for head in range(work.kv_heads):
+    for head in range(item.heads):
         for i in range(used):
             row, own = head * rows + i, item.position + i // work.group
             low, high = first_visible(work, own) - start, min(stop, own + 1) - start
-            away, slope = start - own, slope_of(work, head * work.group + i % work.group)
+            slope = slope_of(work, (item.head + head) * work.group + i % work.group)
             place, least = scores + 4 * row * PART, np.float32(MASKED)
-            top = highest(place, columns, low, high, away, slope, work.soft_cap, least)
+            top = highest(place, columns, low, high, start - own, slope, work.soft_cap, least)
             put(tops + 4 * row, top)
-    for head in range(work.kv_heads):
+    for head in range(item.heads):
         for row in range(head * rows, head * rows + used):
             total = weigh(scores + 4 * row * PART, columns, get(tops + 4 * row))
-            put(tops + 4 * (work.kv_heads * rows + row), total)
+            put(tops + 4 * (item.heads * rows + row), total)
 
 
 @inner
@@ -162,11 +163,12 @@ def _add_values(
     rows, position = padded(item.count * work.group), start
     while position < stop:
         count: Any = np.int64(0)
-        for head in range(work.kv_heads):
-            run = _read(work, VALUES, item.seq, head, position, (start, stop), room)
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            run = _read(work, VALUES, item.seq, head, position, reach, room)
             count = run[1]
-            left = weights + 4 * (head * rows * PART + position - start)
-            _add_run(work, item, position, run, left, sums + 4 * head * rows * work.width)
+            left = weights + 4 * (i * rows * PART + position - start)
+            _add_run(work, item, position, run, left, sums + 4 * i * rows * work.width)
         position += count
 
 
@@ -228,22 +230,23 @@ def _add(
 def _merge(work: Work, item: Item, query: int, partials: int, room: int) -> None:
     """Merges the parts that a query of an item sees; `room` holds one row."""
     rows, width = padded(item.count * work.group), work.width
-    step, position = 4 * partial_floats(work, item.count), item.position + query
+    step, position = 4 * partial_floats(work, item.count, item.heads), item.position + query
     begin, end = first_part(work, position), position // PART + 1
-    for head in range(work.heads):
-        row = head // work.group * rows + query * work.group + head % work.group
+    for i in range(item.heads * work.group):
+        row = i // work.group * rows + query * work.group + i % work.group
         sums = partials + 4 * row * width
-        tops = partials + 4 * (work.kv_heads * rows * width + row)
+        tops = partials + 4 * (item.heads * rows * width + row)
         top = np.float32(MASKED)
         for part in range(begin, end):
             top = max(top, get(tops + part * step))
         zero(room, width)
         denominator = np.float32(0)
         for part in range(begin, end):
-            total = get(tops + part * step + 4 * work.kv_heads * rows)
+            total = get(tops + part * step + 4 * item.heads * rows)
             factor = shrink(get(tops + part * step), top)
             denominator += total * first(factor)
             for column in range(0, 4 * width, BYTES):
                 old = load(room + column)
                 store(room + column, madd(load(sums + part * step + column), factor, old))
+        head = item.head * work.group + i
         write_row(work, item.token + query, head, room, top, denominator)

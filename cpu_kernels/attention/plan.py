@@ -33,11 +33,11 @@ class Item(NamedTuple):
     Attributes:
         seq: the sequence.
         is_decode: whether it is one of decodes.
-        head: KV head of a tile.
+        head, heads: first KV head, and how many; one for a tile.
         number: number of the tile, from the last one on; or of the part, counted from position 0;
             -1 for a whole context.
         token: first query token of the sequence's prompt queries; or of the decodes.
-        position: the token's position.
+        position: that token's position.
         count: number of decodes.
         partials: address of the decodes' partial results, [parts, `partial_floats`]: where the one
             of part 0 would be, whether or not it is visible.
@@ -47,6 +47,7 @@ class Item(NamedTuple):
     seq: int
     is_decode: bool
     head: int
+    heads: int
     number: int
     token: int
     position: int
@@ -113,24 +114,29 @@ def part_count(work: Work, seq: int) -> int:
 
 
 @inner
-def partial_floats(work: Work, decodes: int) -> int:
-    """Floats in a part's partial result: sums, a top and a total for each decode's query heads."""
-    return work.kv_heads * padded(decodes * work.group) * (work.width + 2)
+def partial_floats(work: Work, decodes: int, heads: int) -> int:
+    """Floats in a part's partial result: sums, a top and a total for each query head."""
+    return heads * padded(decodes * work.group) * (work.width + 2)
 
 
 @inner
-def partials_floats(work: Work, seq: int) -> int:
-    """Floats in all partial results of a sequence whose decodes' contexts are cut into items."""
-    whole, rest = decode_count(work, seq) // FEW, decode_count(work, seq) % FEW
-    floats = whole * partial_floats(work, FEW) + partial_floats(work, rest)
-    return part_count(work, seq) * floats
+def heads_at_once(work: Work, seq: int) -> int:
+    """KV heads in an item of a sequence's decodes."""
+    return 1 if 1 < decode_count(work, seq) <= MANY else work.kv_heads
 
 
 @inner
-def decode_items(work: Work, seq: int) -> int:
-    """Items of a sequence's decodes."""
+def bunch_count(work: Work, seq: int) -> int:
+    """Bunches of up to FEW decodes of a sequence for some KV heads; none where it has too many."""
     decodes = decode_count(work, seq)
-    return decodes if decodes > MANY else -(-decodes // FEW) * part_count(work, seq)
+    return 0 if decodes > MANY else -(-decodes // FEW) * (work.kv_heads // heads_at_once(work, seq))
+
+
+@inner
+def bunches_bytes(work: Work, seq: int) -> int:
+    """Bytes of the partial results of a sequence's bunches, and of their numbers of parts."""
+    size = partial_floats(work, min(decode_count(work, seq), FEW), heads_at_once(work, seq))
+    return bunch_count(work, seq) * (8 + 4 * part_count(work, seq) * size)
 
 
 @inner
@@ -138,30 +144,27 @@ def make_plan(work: Work) -> int:
     """Allocates and writes the plan at `work.plan`; returns the number of items.
 
     Its words: the first item of each sequence's prefill, then of each sequence's decodes, then the
-    number of items; where each sequence's partial results begin; the number of finished parts of
-    each query token that is an item's first; the partial results.
+    number of items; the address of what each sequence's bunches share; then that: the number of
+    finished parts of each bunch, and their partial results.
     """
-    seqs, floats = work.seqs, 0
+    seqs, size = work.seqs, 8 * (3 * work.seqs + 1)
     work.longest = 0
     for seq in range(seqs):
+        size += bunches_bytes(work, seq)
         if decode_count(work, seq) > MANY:
             work.longest = max(work.longest, part_count(work, seq))
-        else:
-            floats += partials_floats(work, seq)
-    head_words = 3 * seqs + 1 + work.tokens
-    work.plan = malloc(8 * head_words + 4 * floats)
+    work.plan = malloc(size)
     table = int64s(work.plan)
-    for i in range(3 * seqs + 1, head_words):
-        table[i] = 0
-    items, partials = 0, work.plan + 8 * head_words
+    items, shared = 0, work.plan + 8 * (3 * seqs + 1)
     for seq in range(seqs):
         table[seq] = items
         items += tile_count(work, seq) * work.kv_heads
     for seq in range(seqs):
-        table[seqs + seq], table[2 * seqs + 1 + seq] = items, partials
-        items += decode_items(work, seq)
-        if decode_count(work, seq) <= MANY:
-            partials += 4 * partials_floats(work, seq)
+        table[seqs + seq], table[2 * seqs + 1 + seq] = items, shared
+        decodes, bunches = decode_count(work, seq), bunch_count(work, seq)
+        items += decodes if decodes > MANY else bunches * part_count(work, seq)
+        clear(shared, 8 * bunches)
+        shared += bunches_bytes(work, seq)
     table[2 * seqs] = items
     return items
 
@@ -179,8 +182,8 @@ def find_item(work: Work, which: int) -> Item:
             high = middle
     within = which - table[low]
     if low < seqs:
-        token, heads = work.query_start_loc[low], work.kv_heads
-        return Item(low, False, within % heads, within // heads, token, first_position(work, low), 0, 0, 0)
+        token, heads, start = work.query_start_loc[low], work.kv_heads, first_position(work, low)
+        return Item(low, False, within % heads, 1, within // heads, token, start, 0, 0, 0)
     return _find_decodes(work, low - seqs, within)
 
 
@@ -189,20 +192,22 @@ def _find_decodes(work: Work, seq: int, within: int) -> Item:
     """The item with this number among those of a sequence's decodes."""
     prompts, decodes = prompt_queries(work, seq), decode_count(work, seq)
     token, position = work.query_start_loc[seq] + prompts, first_position(work, seq) + prompts
+    heads, parts = heads_at_once(work, seq), part_count(work, seq)
     if decodes > MANY:
-        return Item(seq, True, 0, -1, token + within, position + within, 1, 0, 0)
-    groups = -(-decodes // FEW)
-    first, number = within % groups * FEW, within // groups
+        token, position = token + within, position + within
+        return Item(seq, True, 0, heads, -1, token, position, 1, 0, 0)
+    # All parts of a bunch follow each other, so that it is merged while others are computed.
+    bunch, begin = within // parts, first_part(work, position)
+    head = bunch % (work.kv_heads // heads) * heads
+    first = bunch // (work.kv_heads // heads) * FEW
+    shared = int64s(work.plan)[2 * work.seqs + 1 + seq]
     count = min(FEW, decodes - first)
-    table = int64s(work.plan)
-    partials = table[2 * work.seqs + 1 + seq]
-    partials += 4 * part_count(work, seq) * (first // FEW) * partial_floats(work, FEW)
-    begin = first_part(work, position)
-    partials -= 4 * begin * partial_floats(work, count)
-    finished = work.plan + 8 * (3 * work.seqs + 1 + token + first)
-    return Item(
-        seq, True, 0, begin + number, token + first, position + first, count, partials, finished
-    )
+    room = 4 * parts * partial_floats(work, min(decodes, FEW), heads)
+    partials = shared + 8 * bunch_count(work, seq) + bunch * room
+    partials -= 4 * begin * partial_floats(work, count, heads)
+    number, finished = begin + within % parts, shared + 8 * bunch
+    token, position = token + first, position + first
+    return Item(seq, True, head, heads, number, token, position, count, partials, finished)
 
 
 @inner
