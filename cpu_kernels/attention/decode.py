@@ -38,8 +38,8 @@ from cpu_kernels.simd.products import (
     add_run_of,
     score_run_of,
 )
-from cpu_kernels.simd.widen import item_bytes
 from cpu_kernels.simd.vectors import BYTES, LANES, first, get, load, madd, put, store
+from cpu_kernels.simd.widen import item_bytes
 
 score_float32, score_bfloat16 = score_run_of(FLOAT32), score_run_of(BFLOAT16)
 score_int8, score_float8 = score_run_of(INT8), score_run_of(FLOAT8)
@@ -135,9 +135,7 @@ def _score(
 
 
 @inner
-def _weigh_rows(
-    work: Work, item: Item, start: int, stop: int, scores: int, tops: int
-) -> None:
+def _weigh_rows(work: Work, item: Item, start: int, stop: int, scores: int, tops: int) -> None:
     """Turns scores into weights, and stores each row's largest score and sum of weights."""
     used, columns = item.count * work.group, -(-(stop - start) // LANES) * LANES
     rows = padded(used)
@@ -160,61 +158,67 @@ def _add_values(
     work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
     """Adds the values at positions start:stop, weighted, to the sums [rows, width]."""
+    # All queries see the positions from `low` to `high`.
+    low = min(max(first_visible(work, item.position + item.count - 1), start), stop)
+    high = min(max(item.position + 1, low), stop)
+    _add_to_some(work, item, start, low, weights, sums, room)
+    _add_to_all(work, item, low, high, weights + 4 * (low - start), sums, room)
+    _add_to_some(work, item, high, stop, weights + 4 * (high - start), sums, room)
+
+
+@inner
+def _add_to_all(
+    work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
+) -> None:
+    """Adds values that all queries see."""
     rows, position = padded(item.count * work.group), start
     while position < stop:
         count: Any = np.int64(0)
         for i in range(item.heads):
             head, reach = item.head + i, (start, stop)
-            run = _read(work, VALUES, item.seq, head, position, reach, room)
-            count = run[1]
-            left = weights + 4 * (i * rows * PART + position - start)
-            _add_run(work, item, position, run, left, sums + 4 * i * rows * work.width)
+            values, count, ahead = _read(work, VALUES, item.seq, head, position, reach, room)
+            for row in range(i * rows, (i + 1) * rows, ROWS):
+                left = weights + 4 * (row * PART + position - start)
+                out = sums + 4 * row * work.width
+                _add(work, left, 4 * PART, values, count, out, 4 * work.width, ahead)
         position += count
 
 
 @inner
-def _add_run(
-    work: Work, item: Item, start: int, run: tuple[int, int, Any], weights: int, sums: int
+def _add_to_some(
+    work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
-    """Adds one head's values from a position on, weighted, to its rows that see them."""
-    used, (values, count, ahead) = item.count * work.group, run
-    for row in range(0, used, ROWS):
-        last = min(row + ROWS, used) - 1
-        # All four rows see the values from `low` to `high`.
-        low = max(first_visible(work, item.position + last // work.group) - start, 0)
-        high = min(item.position + row // work.group + 1 - start, count)
-        left, out = weights + 4 * row * PART, sums + 4 * row * work.width
-        if low == 0 and high == count:
-            _add(work, left, 4 * PART, values, count, out, 4 * work.width, ahead)
-            continue
-        low = min(low, count)
-        high = max(low, high)
-        for i in range(row, last + 1):
-            _add_alone(work, item, start, i, 0, low, values, weights, sums)
-        if low < high:
-            step = work.width * item_bytes(_product_kind(work))
-            _add(work, left + 4 * low, 4 * PART, values + low * step, high - low, out, 4 * work.width, ahead)
-        for i in range(row, last + 1):
-            _add_alone(work, item, start, i, high, count, values, weights, sums)
+    """Adds values that not all queries see, row by row."""
+    used, position = item.count * work.group, start
+    step = work.width * item_bytes(_product_kind(work))
+    while position < stop:
+        count: Any = np.int64(0)
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            values, count, _ = _read(work, VALUES, item.seq, head, position, reach, room)
+            for j in range(used):
+                own, row = item.position + j // work.group, i * padded(used) + j
+                low = max(first_visible(work, own) - position, 0)
+                high = min(own + 1 - position, count)
+                if low < high:
+                    left = weights + 4 * (row * PART + position + low - start)
+                    out = sums + 4 * row * work.width
+                    _add(work, left, 0, values + low * step, high - low, out, 0, 0)
+        position += count
 
 
-@inner
-def _add_alone(
-    work: Work, item: Item, start: int, row: int, low: int, high: int, values: int, weights: int, sums: int
-) -> None:
-    """Adds values low:high of a run to one row, as far as it sees them."""
-    position, step = item.position + row // work.group, work.width * item_bytes(_product_kind(work))
-    low, high = max(first_visible(work, position) - start, low), min(position + 1 - start, high)
-    if low < high:
-        left, out = weights + 4 * (row * PART + low), sums + 4 * row * work.width
-        _add(work, left, 0, values + low * step, high - low, out, 0, 0)
-
-
-@inner
+@inlined
 def _add(
-    work: Work, left: int, left_step: int, values: int, count: int, out: int, out_step: int, ahead: int
+    work: Work,
+    left: int,
+    left_step: int,
+    values: int,
+    count: int,
+    out: int,
+    out_step: int,
+    ahead: int,
 ) -> None:
-    """Adds consecutive weighted values to four rows of sums."""
+    """Adds weighted values to four rows of sums, or with steps of 0 to one."""
     kind, width = _product_kind(work), work.width
     if kind == structs.FLOAT32:
         add_float32(left, left_step, values, count, out, out_step, width, ahead)
