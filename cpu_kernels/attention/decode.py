@@ -1,8 +1,13 @@
-"""Decode attention: one part of the context of one query, or all parts.
+"""Decode attention: one part of a context for a few consecutive queries, or all parts for one.
 
-A part reads its keys once and then its values, in memory order. The thread that finishes the last
-part of a query merges all of them in their order, so the result does not depend on which thread
-that is.
+A part reads its keys once and then its values, in memory order, for all of its queries. The thread
+that finishes the last part merges all of them in their order, so the result does not depend on
+which thread that is.
+
+Nor does a query's result depend on the queries beside it. They score the keys that any of them
+sees, and each masks those that it does not see. That puts a key in another lane than if the query
+were alone, but the sum over lanes adds the same pairs (`prefill.py`). Values are different: one
+that a query does not see may be no number, so it is added to the others' sums alone.
 """
 
 from typing import Any
@@ -11,10 +16,10 @@ import numpy as np
 
 from cpu_kernels.attention.pages import KEYS, VALUES, find_run, read_run
 from cpu_kernels.attention.plan import (
+    FEW,
     PART,
     Item,
     first_part,
-    first_position,
     first_visible,
     partial_floats,
 )
@@ -34,6 +39,7 @@ from cpu_kernels.simd.products import (
     score_run_of,
 )
 from cpu_kernels.simd.vectors import BYTES, LANES, first, get, load, madd, put, store
+from cpu_kernels.simd.widen import item_bytes
 
 score_float32, score_bfloat16 = score_run_of(FLOAT32), score_run_of(BFLOAT16)
 score_int8, score_float8 = score_run_of(INT8), score_run_of(FLOAT8)
@@ -44,44 +50,46 @@ add_int8, add_float8 = add_run_of(INT8), add_run_of(FLOAT8)
 @inner
 def decode_floats(work: Work) -> int:
     """Scratch in float32: queries, scores, one run of keys or values, and partial results."""
-    rows = work.kv_heads * padded(work.group)
+    rows = max(work.kv_heads * padded(work.group), padded(FEW * work.group))
     own = rows * (work.width + PART) + min(PART, work.block_size) * work.width
-    return own + work.longest * partial_floats(work)
+    return own + work.longest * partial_floats(work, 1, work.kv_heads)
 
 
 @inner
 def attend_decode(work: Work, item: Item, scratch: int) -> None:
-    """Computes one part of a decode, and merges all if it was the last to finish; or all parts."""
-    seq, size = item.seq, 4 * partial_floats(work)
-    position = first_position(work, seq) + item.token - work.query_start_loc[seq]
-    first, last = first_part(work, position), position // PART
+    """Computes one part of decodes, and merges all if it was the last to finish; or all parts."""
+    size = 4 * partial_floats(work, item.count, item.heads)
+    first = first_part(work, item.position)
+    last = (item.position + item.count - 1) // PART
     low = high = item.number
     partials, whole = item.partials, item.number < 0
     if whole:
         low, high = first, last
         partials = scratch + 4 * decode_floats(work) - (work.longest + first) * size
     if low < first or high > last:
-        return  # another decode of the sequence sees it
+        return  # other decodes of the sequence see it
     for part in range(low, high + 1):
-        _attend_part(work, item, position, part, partials + part * size, scratch)
+        _attend_part(work, item, part, partials + part * size, scratch)
     if whole or fetch_add(item.finished, 1) == last - first:
-        _merge(work, partials + first * size, last + 1 - first, item.token, scratch)
+        for query in range(item.count):
+            _merge(work, item, query, partials, scratch)
 
 
 @inner
-def _attend_part(work: Work, item: Item, position: int, part: int, sums: int, scratch: int) -> None:
-    """Computes the partial result at `sums` of the query at a position."""
-    low, rows = first_visible(work, position), work.kv_heads * padded(work.group)
-    start, stop = max(part * PART, low), min(part * PART + PART, position + 1)
-    scores = scratch + 4 * rows * work.width
-    room = scores + 4 * rows * PART
-    for head in range(work.kv_heads):
-        queries = scratch + 4 * head * padded(work.group) * work.width
-        read_queries(work, item.token, np.int64(1), head, queries)
-    _score(work, item.seq, start, stop, scratch, scores, room)
-    _weigh_rows(work, start, stop, position, scores, sums + 4 * rows * work.width)
-    zero(sums, rows * work.width)
-    _add_values(work, item.seq, start, stop, scores, sums, room)
+def _attend_part(work: Work, item: Item, part: int, sums: int, scratch: int) -> None:
+    """Computes the partial results at `sums` of an item's queries."""
+    low, rows = first_visible(work, item.position), padded(item.count * work.group)
+    start, stop = max(part * PART, low), min(part * PART + PART, item.position + item.count)
+    scores = scratch + 4 * item.heads * rows * work.width
+    room = scores + 4 * item.heads * rows * PART
+    for i in range(item.heads):
+        queries = scratch + 4 * i * rows * work.width
+        read_queries(work, item.token, item.count, item.head + i, queries)
+    _score(work, item, start, stop, scratch, scores, room)
+    tops = sums + 4 * item.heads * rows * work.width
+    _weigh_rows(work, item, start, stop, scores, tops)
+    zero(sums, item.heads * rows * work.width)
+    _add_values(work, item, start, stop, scores, sums, room)
 
 
 @inlined
@@ -102,15 +110,16 @@ def _read(
 
 @inner
 def _score(
-    work: Work, seq: int, start: int, stop: int, queries: int, scores: int, room: int
+    work: Work, item: Item, start: int, stop: int, queries: int, scores: int, room: int
 ) -> None:
     """Scores [rows, PART] of the keys at positions start:stop."""
-    rows, position = padded(work.group), start
+    rows, position = padded(item.count * work.group), start
     while position < stop:
         count: Any = np.int64(0)
-        for head in range(work.kv_heads):
-            keys, count, ahead = _read(work, KEYS, seq, head, position, (start, stop), room)
-            for row in range(head * rows, (head + 1) * rows, ROWS):
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            keys, count, ahead = _read(work, KEYS, item.seq, head, position, reach, room)
+            for row in range(i * rows, (i + 1) * rows, ROWS):
                 left = queries + 4 * row * work.width
                 out = scores + 4 * (row * PART + position - start)
                 kind = _product_kind(work)
@@ -126,68 +135,122 @@ def _score(
 
 
 @inner
-def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops: int) -> None:
+def _weigh_rows(work: Work, item: Item, start: int, stop: int, scores: int, tops: int) -> None:
     """Turns scores into weights, and stores each row's largest score and sum of weights."""
-    rows, count = padded(work.group), stop - start
-    columns = -(-count // LANES) * LANES
-    for head in range(work.heads):
-        row = head // work.group * rows + head % work.group
-        scores_of = scores + 4 * row * PART
-        away, slope = start - last, slope_of(work, head)
-        top = highest(
-            scores_of, columns, np.int64(0), count, away, slope, work.soft_cap, np.float32(MASKED)
-        )
-        put(tops + 4 * row, top)
-    for head in range(work.heads):
-        row = head // work.group * rows + head % work.group
-        total = weigh(scores + 4 * row * PART, columns, get(tops + 4 * row))
-        put(tops + 4 * (work.kv_heads * rows + row), total)
+    used, columns = item.count * work.group, -(-(stop - start) // LANES) * LANES
+    rows = padded(used)
+    for head in range(item.heads):
+        for i in range(used):
+            row, own = head * rows + i, item.position + i // work.group
+            low, high = first_visible(work, own) - start, min(stop, own + 1) - start
+            slope = slope_of(work, (item.head + head) * work.group + i % work.group)
+            place, least = scores + 4 * row * PART, np.float32(MASKED)
+            top = highest(place, columns, low, high, start - own, slope, work.soft_cap, least)
+            put(tops + 4 * row, top)
+    for head in range(item.heads):
+        for row in range(head * rows, head * rows + used):
+            total = weigh(scores + 4 * row * PART, columns, get(tops + 4 * row))
+            put(tops + 4 * (item.heads * rows + row), total)
 
 
 @inner
 def _add_values(
-    work: Work, seq: int, start: int, stop: int, weights: int, sums: int, room: int
+    work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
     """Adds the values at positions start:stop, weighted, to the sums [rows, width]."""
-    rows, position = padded(work.group), start
+    # All queries see the positions from `low` to `high`.
+    low = min(max(first_visible(work, item.position + item.count - 1), start), stop)
+    high = min(max(item.position + 1, low), stop)
+    _add_to_some(work, item, start, low, weights, sums, room)
+    _add_to_all(work, item, low, high, weights + 4 * (low - start), sums, room)
+    _add_to_some(work, item, high, stop, weights + 4 * (high - start), sums, room)
+
+
+@inner
+def _add_to_all(
+    work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
+) -> None:
+    """Adds values that all queries see."""
+    rows, position = padded(item.count * work.group), start
     while position < stop:
         count: Any = np.int64(0)
-        for head in range(work.kv_heads):
-            values, count, ahead = _read(work, VALUES, seq, head, position, (start, stop), room)
-            for row in range(head * rows, (head + 1) * rows, ROWS):
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            values, count, ahead = _read(work, VALUES, item.seq, head, position, reach, room)
+            for row in range(i * rows, (i + 1) * rows, ROWS):
                 left = weights + 4 * (row * PART + position - start)
                 out = sums + 4 * row * work.width
-                kind = _product_kind(work)
-                if kind == structs.FLOAT32:
-                    add_float32(left, 4 * PART, values, count, out, work.width, ahead)
-                elif kind == structs.BFLOAT16:
-                    add_bfloat16(left, 4 * PART, values, count, out, work.width, ahead)
-                elif kind == structs.INT8:
-                    add_int8(left, 4 * PART, values, count, out, work.width, ahead)
-                else:
-                    add_float8(left, 4 * PART, values, count, out, work.width, ahead)
+                _add(work, left, 4 * PART, values, count, out, 4 * work.width, ahead)
         position += count
 
 
 @inner
-def _merge(work: Work, partials: int, parts: int, token: int, room: int) -> None:
-    """Merges the parts of a query; `room` holds one row."""
-    rows, width = padded(work.group), work.width
-    step = 4 * partial_floats(work)
-    for head in range(work.heads):
-        row = head // work.group * rows + head % work.group
+def _add_to_some(
+    work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
+) -> None:
+    """Adds values that not all queries see, row by row."""
+    used, position = item.count * work.group, start
+    step = work.width * item_bytes(_product_kind(work))
+    while position < stop:
+        count: Any = np.int64(0)
+        for i in range(item.heads):
+            head, reach = item.head + i, (start, stop)
+            values, count, _ = _read(work, VALUES, item.seq, head, position, reach, room)
+            for j in range(used):
+                own, row = item.position + j // work.group, i * padded(used) + j
+                low = max(first_visible(work, own) - position, 0)
+                high = min(own + 1 - position, count)
+                if low < high:
+                    left = weights + 4 * (row * PART + position + low - start)
+                    out = sums + 4 * row * work.width
+                    _add(work, left, 0, values + low * step, high - low, out, 0, 0)
+        position += count
+
+
+@inlined
+def _add(
+    work: Work,
+    left: int,
+    left_step: int,
+    values: int,
+    count: int,
+    out: int,
+    out_step: int,
+    ahead: int,
+) -> None:
+    """Adds weighted values to four rows of sums, or with steps of 0 to one."""
+    kind, width = _product_kind(work), work.width
+    if kind == structs.FLOAT32:
+        add_float32(left, left_step, values, count, out, out_step, width, ahead)
+    elif kind == structs.BFLOAT16:
+        add_bfloat16(left, left_step, values, count, out, out_step, width, ahead)
+    elif kind == structs.INT8:
+        add_int8(left, left_step, values, count, out, out_step, width, ahead)
+    else:
+        add_float8(left, left_step, values, count, out, out_step, width, ahead)
+
+
+@inner
+def _merge(work: Work, item: Item, query: int, partials: int, room: int) -> None:
+    """Merges the parts that a query of an item sees; `room` holds one row."""
+    rows, width = padded(item.count * work.group), work.width
+    step, position = 4 * partial_floats(work, item.count, item.heads), item.position + query
+    begin, end = first_part(work, position), position // PART + 1
+    for i in range(item.heads * work.group):
+        row = i // work.group * rows + query * work.group + i % work.group
         sums = partials + 4 * row * width
-        tops = partials + 4 * (work.kv_heads * rows * width + row)
+        tops = partials + 4 * (item.heads * rows * width + row)
         top = np.float32(MASKED)
-        for part in range(parts):
+        for part in range(begin, end):
             top = max(top, get(tops + part * step))
         zero(room, width)
         denominator = np.float32(0)
-        for part in range(parts):
-            total = get(tops + part * step + 4 * work.kv_heads * rows)
+        for part in range(begin, end):
+            total = get(tops + part * step + 4 * item.heads * rows)
             factor = shrink(get(tops + part * step), top)
             denominator += total * first(factor)
             for column in range(0, 4 * width, BYTES):
                 old = load(room + column)
                 store(room + column, madd(load(sums + part * step + column), factor, old))
-        write_row(work, token, head, room, top, denominator)
+        head = item.head * work.group + i
+        write_row(work, item.token + query, head, room, top, denominator)

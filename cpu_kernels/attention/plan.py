@@ -2,9 +2,10 @@
 
 So a sequence's result is the same bits in any batch and on any number of threads. The queries at a
 prompt's positions are prefilled: an item is a tile of them for one KV head. Each query behind the
-prompt is a decode: an item is one part of PART positions of its context, or its whole context where
-a sequence has many decodes, as one that is computed again. Prefills come first. Each starts with
-its last tile, which has the longest context, so that the last items are small.
+prompt is a decode: an item is one part of PART positions of the context, for up to FEW consecutive
+decodes, such as drafts, which read it together. Where a sequence has many decodes, as one that is
+computed again, an item is one decode's whole context. Prefills come first. Each starts with its
+last tile, which has the longest context, so that the last items are small.
 """
 
 from typing import NamedTuple
@@ -20,30 +21,37 @@ from cpu_kernels.simd.structs import int64s
 PART = 64
 # Query vectors (tokens times heads of a group) in one tile.
 TILE_ROWS = 192
-# Decodes of one sequence whose contexts are cut into items. With more there are items enough.
+# Decodes of a sequence that read a part of their context together.
 FEW = 8
+# Decodes of one sequence whose contexts are cut into items. With more there are items enough.
+MANY = 32
 
 
 class Item(NamedTuple):
-    """One item: a tile of a prompt's queries for one KV head, or a decode's part or whole context.
+    """One item: a tile of a prompt's queries for one KV head, or decodes' part or whole context.
 
     Attributes:
         seq: the sequence.
-        is_decode: whether it is a decode's.
-        head: KV head of a tile.
+        is_decode: whether it is one of decodes.
+        head, heads: first KV head, and how many; one for a tile.
         number: number of the tile, from the last one on; or of the part, counted from position 0;
             -1 for a whole context.
-        token: first query token of the sequence's prompt queries; or the decode's query token.
-        partials: address of the decode's partial results, [parts, `partial_floats`]: where the one
+        token: first query token of the sequence's prompt queries; or of the decodes.
+        position: that token's position.
+        count: number of decodes.
+        partials: address of the decodes' partial results, [parts, `partial_floats`]: where the one
             of part 0 would be, whether or not it is visible.
-        finished: address of the number of the decode's parts that are finished.
+        finished: address of the number of the decodes' parts that are finished.
     """
 
     seq: int
     is_decode: bool
     head: int
+    heads: int
     number: int
     token: int
+    position: int
+    count: int
     partials: int
     finished: int
 
@@ -93,6 +101,12 @@ def tile_count(work: Work, seq: int) -> int:
 
 
 @inner
+def decode_count(work: Work, seq: int) -> int:
+    """How many of a sequence's queries are decodes."""
+    return query_count(work, seq) - prompt_queries(work, seq)
+
+
+@inner
 def part_count(work: Work, seq: int) -> int:
     """Parts that a sequence's decodes see, all of them together."""
     begin = first_position(work, seq) + prompt_queries(work, seq)
@@ -100,9 +114,29 @@ def part_count(work: Work, seq: int) -> int:
 
 
 @inner
-def partial_floats(work: Work) -> int:
+def partial_floats(work: Work, decodes: int, heads: int) -> int:
     """Floats in a part's partial result: sums, a top and a total for each query head."""
-    return work.kv_heads * padded(work.group) * (work.width + 2)
+    return heads * padded(decodes * work.group) * (work.width + 2)
+
+
+@inner
+def heads_at_once(work: Work, seq: int) -> int:
+    """KV heads in an item of a sequence's decodes."""
+    return 1 if 1 < decode_count(work, seq) <= MANY else work.kv_heads
+
+
+@inner
+def bunch_count(work: Work, seq: int) -> int:
+    """Bunches of up to FEW decodes of a sequence for some KV heads; none where it has too many."""
+    decodes = decode_count(work, seq)
+    return 0 if decodes > MANY else -(-decodes // FEW) * (work.kv_heads // heads_at_once(work, seq))
+
+
+@inner
+def bunches_bytes(work: Work, seq: int) -> int:
+    """Bytes of the partial results of a sequence's bunches, and of their numbers of parts."""
+    size = partial_floats(work, min(decode_count(work, seq), FEW), heads_at_once(work, seq))
+    return bunch_count(work, seq) * (8 + 4 * part_count(work, seq) * size)
 
 
 @inner
@@ -110,35 +144,27 @@ def make_plan(work: Work) -> int:
     """Allocates and writes the plan at `work.plan`; returns the number of items.
 
     Its words: the first item of each sequence's prefill, then of each sequence's decodes, then the
-    number of items; the first partial result of each sequence; the number of finished parts of each
-    query token; the partial results.
+    number of items; the address of what each sequence's bunches share; then that: the number of
+    finished parts of each bunch, and their partial results.
     """
-    seqs, parts = work.seqs, 0
+    seqs, size = work.seqs, 8 * (3 * work.seqs + 1)
     work.longest = 0
     for seq in range(seqs):
-        decodes = query_count(work, seq) - prompt_queries(work, seq)
-        if decodes > FEW:
+        size += bunches_bytes(work, seq)
+        if decode_count(work, seq) > MANY:
             work.longest = max(work.longest, part_count(work, seq))
-        elif decodes > 0:
-            parts += decodes * part_count(work, seq)
-    head_words = 3 * seqs + 1 + work.tokens
-    work.plan = malloc(8 * head_words + 4 * parts * partial_floats(work))
+    work.plan = malloc(size)
     table = int64s(work.plan)
-    for i in range(3 * seqs + 1, head_words):
-        table[i] = 0
-    items, parts = 0, 0
+    items, shared = 0, work.plan + 8 * (3 * seqs + 1)
     for seq in range(seqs):
         table[seq] = items
         items += tile_count(work, seq) * work.kv_heads
     for seq in range(seqs):
-        table[seqs + seq], table[2 * seqs + 1 + seq] = items, parts
-        decodes = query_count(work, seq) - prompt_queries(work, seq)
-        if decodes > FEW:
-            items += decodes
-        elif decodes > 0:
-            count = decodes * part_count(work, seq)
-            items += count
-            parts += count
+        table[seqs + seq], table[2 * seqs + 1 + seq] = items, shared
+        decodes, bunches = decode_count(work, seq), bunch_count(work, seq)
+        items += decodes if decodes > MANY else bunches * part_count(work, seq)
+        clear(shared, 8 * bunches)
+        shared += bunches_bytes(work, seq)
     table[2 * seqs] = items
     return items
 
@@ -146,8 +172,7 @@ def make_plan(work: Work) -> int:
 @inner
 def find_item(work: Work, which: int) -> Item:
     """The item with this number."""
-    seqs, plan = work.seqs, work.plan
-    table = int64s(plan)
+    seqs, table = work.seqs, int64s(work.plan)
     low, high = 0, 2 * seqs
     while high - low > 1:
         middle = (low + high) // 2
@@ -157,19 +182,32 @@ def find_item(work: Work, which: int) -> Item:
             high = middle
     within = which - table[low]
     if low < seqs:
-        token, heads = work.query_start_loc[low], work.kv_heads
-        return Item(low, False, within % heads, within // heads, token, 0, 0)
-    seq = low - seqs
-    prompts = prompt_queries(work, seq)
-    decodes, parts = query_count(work, seq) - prompts, part_count(work, seq)
-    query, number = within % decodes, within // decodes
-    token = work.query_start_loc[seq] + prompts + query
-    end = plan + 8 * (3 * seqs + 1 + work.tokens)
-    begin = first_part(work, first_position(work, seq) + prompts)
-    first = table[2 * seqs + 1 + seq] + query * parts - begin
-    partials = end + 4 * first * partial_floats(work)
-    number = begin + number if decodes <= FEW else -1
-    return Item(seq, True, 0, number, token, partials, plan + 8 * (3 * seqs + 1 + token))
+        token, heads, start = work.query_start_loc[low], work.kv_heads, first_position(work, low)
+        return Item(low, False, within % heads, 1, within // heads, token, start, 0, 0, 0)
+    return _find_decodes(work, low - seqs, within)
+
+
+@inner
+def _find_decodes(work: Work, seq: int, within: int) -> Item:
+    """The item with this number among those of a sequence's decodes."""
+    prompts, decodes = prompt_queries(work, seq), decode_count(work, seq)
+    token, position = work.query_start_loc[seq] + prompts, first_position(work, seq) + prompts
+    heads, parts = heads_at_once(work, seq), part_count(work, seq)
+    if decodes > MANY:
+        token, position = token + within, position + within
+        return Item(seq, True, 0, heads, -1, token, position, 1, 0, 0)
+    # All parts of a bunch follow each other, so that it is merged while others are computed.
+    bunch, begin = within // parts, first_part(work, position)
+    head = bunch % (work.kv_heads // heads) * heads
+    first = bunch // (work.kv_heads // heads) * FEW
+    shared = int64s(work.plan)[2 * work.seqs + 1 + seq]
+    count = min(FEW, decodes - first)
+    room = 4 * parts * partial_floats(work, min(decodes, FEW), heads)
+    partials = shared + 8 * bunch_count(work, seq) + bunch * room
+    partials -= 4 * begin * partial_floats(work, count, heads)
+    number, finished = begin + within % parts, shared + 8 * bunch
+    token, position = token + first, position + first
+    return Item(seq, True, head, heads, number, token, position, count, partials, finished)
 
 
 @inner

@@ -13,7 +13,6 @@ from cpu_kernels.attention.pages import KEYS, VALUES, read_run
 from cpu_kernels.attention.plan import (
     TILE_ROWS,
     Item,
-    first_position,
     first_visible,
     prompt_queries,
     tile_count,
@@ -50,7 +49,7 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
     count = min(size, prompt_queries(work, item.seq) - tile)
     token = item.token + tile
     # Position of the tile's first query.
-    begin = first_position(work, item.seq) + tile
+    begin = item.position + tile
     rows = padded(count * work.group)
     sums = scratch + 4 * rows * width
     tops, keys = sums + 4 * rows * width, sums + 4 * rows * (width + 2)

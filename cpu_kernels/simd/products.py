@@ -88,23 +88,32 @@ def add_run_of(numbers: Numbers) -> Any:
 
     @inner
     def add_run(
-        left: int, left_step: int, values: int, count: int, out: int, width: int, ahead: int
+        left: int,
+        left_step: int,
+        values: int,
+        count: int,
+        out: int,
+        out_step: int,
+        width: int,
+        ahead: int,
     ) -> None:
         """out [4, width] += left [4, count] @ values [count, width], `width` a multiple of 16.
 
+        With steps of 0 it is one row, which is computed four times.
+
         Args:
-            left: address of float32 rows that are `left_step` bytes apart.
-            values, out: addresses of consecutive rows.
+            left, out: addresses of float32 rows that are `left_step` and `out_step` bytes apart.
+            values: address of consecutive rows.
             ahead: distance in bytes from a number of the values to the one to prefetch with it.
         """
         done, vectors = 0, width // LANES
         while MANY_REGISTERS and done + 2 <= vectors:
             at, to = values + done * vector_bytes, out + done * BYTES
-            two(left, left_step, at, count, to, width, ahead)
+            two(left, left_step, at, count, to, out_step, width, ahead)
             done += 2
         while done < vectors:
             at, to = values + done * vector_bytes, out + done * BYTES
-            one(left, left_step, at, count, to, width, ahead)
+            one(left, left_step, at, count, to, out_step, width, ahead)
             done += 1
 
     return add_run
@@ -168,15 +177,16 @@ def _products_of(vectors: int, numbers: Numbers) -> Any:
         right: Any,
         depth: Any,
         out: Any,
+        out_step: Any,
         width: Any,
         ahead: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            left, left_step, right, depth, out, width, ahead = arguments
+            left, left_step, right, depth, out, out_step, width, ahead = arguments
             lefts = _apart(builder, left, left_step, ROWS)
             outs = [
                 _apart(builder, place, LONG(BYTES), vectors)
-                for place in _apart(builder, out, builder.mul(width, LONG(4)), ROWS)
+                for place in _apart(builder, out, out_step, ROWS)
             ]
             old = [[load_at(builder, place, FLOATS) for place in row] for row in outs]
             sums = _sums(builder, old)
@@ -198,7 +208,7 @@ def _products_of(vectors: int, numbers: Numbers) -> Any:
                     builder.store(builder.load(total), pointer, align=4)
             return context.get_dummy_value()
 
-        return types.none(*[types.intp] * 7), generate
+        return types.none(*[types.intp] * 8), generate
 
     return products
 

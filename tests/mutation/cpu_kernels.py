@@ -7,6 +7,7 @@ LINEAR = ("tests/kernels/test_linear.py",)
 GATED = ("tests/kernels/test_gated_linear.py",)
 GROUPED = ("tests/kernels/test_grouped_linear.py",)
 BITS = ("tests/kernels/test_numba.py", "-k i47 or anywhere")
+DRAFTS = ("tests/kernels/test_drafts.py",)
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "cpu_kernels"
@@ -20,7 +21,36 @@ MUTANTS: list[Mutant] = [
             "work.prompt_lens[seq] - 0 * seq",
             "tokens that are computed again are a prompt's",
         ),
-        ("+ query * parts - begin", "- begin", "a sequence's decodes share their partial results"),
+    ),
+    *plant(
+        f"{FOLDER}/attention/plan.py",
+        DRAFTS,
+        ("+ bunch * room", "+ 0 * room", "a sequence's decodes share their partial results"),
+    ),
+    *plant(
+        f"{FOLDER}/attention/decode.py",
+        DRAFTS,
+        (
+            "first_visible(work, own) - start, min(",
+            "first_visible(work, item.position) - start, min(",
+            "all drafts have the first one's window",
+        ),
+        ("min(stop, own + 1) - start", "stop - start", "drafts see those after them"),
+        (
+            "low = max(first_visible(work, own) - position, 0)",
+            "low = 0 * own",
+            "a window's weight of 0 times a value that is no number",
+        ),
+        (
+            "low = min(max(first_visible(work, item.position + item.count - 1), start), stop)",
+            "low = start",
+            "a weight of 0 times an earlier value that is no number",
+        ),
+        (
+            "high = min(max(item.position + 1, low), stop)",
+            "high = stop",
+            "a weight of 0 times a later value that is no number",
+        ),
     ),
     *plant(
         f"{FOLDER}/sampling/softmax.py",
@@ -35,10 +65,18 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention/decode.py",
         ATTENTION,
-        ("PART + PART, position + 1)", "PART + PART, position)", "a token misses itself"),
+        (
+            "PART + PART, item.position + item.count)",
+            "PART + PART, item.position + item.count - 1)",
+            "a token misses itself",
+        ),
         ("max(part * PART, low)", "part * PART + 0 * low", "a window begins at a part's start"),
         ("== last - first:", "== 0:", "the first to finish merges"),
-        ("partials + first * size, last", "partials + low * size, last", "some parts are merged"),
+        (
+            "first_part(work, position), position // PART + 1",
+            "first_part(work, position), position // PART",
+            "some parts are merged",
+        ),
     ),
     *plant(
         f"{FOLDER}/simd/products.py",
