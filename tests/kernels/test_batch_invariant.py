@@ -18,7 +18,7 @@ CONTEXT = BLOCK_SIZE * BLOCKS_EACH  # 320 tokens: 20 steps, in up to 10 splits
 CONFIGS = {"triton_decode": TritonDecodeConfig(16), "triton_prefill": TritonPrefillConfig()}
 SEQS = 4
 # Steps are padded to one of these numbers of tokens and sequences, as an engine's are.
-SIZES = ((1, 1), (4, 4), (24, 1), (24, 4), (304, 4))
+SIZES = ((1, 1), (4, 4), (24, 4), (304, 4))
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "all": {
@@ -136,7 +136,7 @@ def test_long_contexts_are_split_by_their_own_length(option: str) -> None:
     """Decodes at the ends of splits, alone and beside others, as drafts and computed again."""
     pool, prompts = POOLS["float32"], [3, 300, 2, 2]
     drafts = Part(0, 250, 261)
-    expected = pool.attend([drafts], prompts, (24, 1), option)[0]
+    expected = pool.attend([drafts], prompts, (24, 4), option)[0]
     again = pool.attend([Part(0, 0, 300)], prompts, (304, 4), option)[0]
     np.testing.assert_array_equal(again[drafts.start : drafts.stop], expected)
     for at in (250, 255, 256, 260):
@@ -154,7 +154,7 @@ def test_prompts_and_decodes_differ_so_that_the_test_above_can_fail() -> None:
     pool = POOLS["float32"]
     part = [Part(0, 250, 261)]
     as_prompt, as_decode = (
-        pool.attend(part, [prompt, 0, 0, 0], (24, 1), "plain")[0] for prompt in (261, 3)
+        pool.attend(part, [prompt, 0, 0, 0], (24, 4), "plain")[0] for prompt in (261, 3)
     )
     np.testing.assert_allclose(as_prompt, as_decode, atol=1e-5)
     assert (as_prompt != as_decode).any()
