@@ -1,8 +1,10 @@
 """Attention with `batch_invariant`, interpreted: a query's bits, whatever step computes it."""
 
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,6 +40,26 @@ class Part(NamedTuple):
     stop: int
 
 
+@partial(jax.jit, static_argnames=("decodes", "option"))
+def attend(
+    q: Any, kv_cache: Any, tables: Any, lens: Any, starts: Any, ends: Any, *,
+    decodes: bool, option: str,
+) -> jax.Array:  # fmt: skip
+    """Compiled as a whole, as a model's step is."""
+    batch = tables, lens, starts
+    metadata = make_metadata(
+        *batch,
+        len(q),
+        decode_only=decodes,
+        backend="triton",
+        prompt_lens=ends,
+        batch_invariant=True,
+    )
+    return paged_attention(
+        q, kv_cache, *batch, layer=0, scale=0.25, metadata=metadata, **OPTIONS[option]
+    )
+
+
 class Pool:
     """The keys and values of four sequences, and their queries."""
 
@@ -66,19 +88,11 @@ class Pool:
             starts[i + 1 :] = at
         arrays = tuple(map(jnp.asarray, (tables, lens, starts)))
         decodes = all(stop == start + 1 > prompts[seq] for seq, start, stop in parts)
-        metadata = make_metadata(
-            *arrays,
-            num_tokens,
-            decode_only=decodes,
-            backend="triton",
-            prompt_lens=jnp.asarray(ends),
-            batch_invariant=True,
-        )
         # Steps so short that one row would get other splits than 24 rows.
         with mock.patch.object(attention, "lookup", lambda kernel, *_: CONFIGS[kernel]):
-            out = paged_attention(
-                jnp.asarray(q, self.dtype), self.kv_cache, *arrays,
-                layer=0, scale=0.25, metadata=metadata, **OPTIONS[option],
+            out = attend(
+                jnp.asarray(q, self.dtype), self.kv_cache, *arrays, jnp.asarray(ends),
+                decodes=decodes, option=option,
             )  # fmt: skip
         borders = np.cumsum([part.stop - part.start for part in parts])
         found = np.asarray(out.astype(jnp.float32))
