@@ -1,8 +1,10 @@
 """Attention with `batch_invariant`, interpreted: a query's bits, whatever step computes it."""
 
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ CONTEXT = BLOCK_SIZE * BLOCKS_EACH  # 320 tokens: 20 steps, in up to 10 splits
 CONFIGS = {"triton_decode": TritonDecodeConfig(16), "triton_prefill": TritonPrefillConfig()}
 SEQS = 4
 # Steps are padded to one of these numbers of tokens and sequences, as an engine's are.
-SIZES = ((1, 1), (4, 4), (24, 1), (24, 4), (304, 4))
+SIZES = ((1, 1), (4, 4), (24, 4), (304, 4))
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "all": {
@@ -36,6 +38,26 @@ class Part(NamedTuple):
     seq: int
     start: int
     stop: int
+
+
+@partial(jax.jit, static_argnames=("decodes", "option"))
+def attend(
+    q: Any, kv_cache: Any, tables: Any, lens: Any, starts: Any, ends: Any, *,
+    decodes: bool, option: str,
+) -> jax.Array:  # fmt: skip
+    """Compiled as a whole, as a model's step is."""
+    batch = tables, lens, starts
+    metadata = make_metadata(
+        *batch,
+        len(q),
+        decode_only=decodes,
+        backend="triton",
+        prompt_lens=ends,
+        batch_invariant=True,
+    )
+    return paged_attention(
+        q, kv_cache, *batch, layer=0, scale=0.25, metadata=metadata, **OPTIONS[option]
+    )
 
 
 class Pool:
@@ -66,19 +88,11 @@ class Pool:
             starts[i + 1 :] = at
         arrays = tuple(map(jnp.asarray, (tables, lens, starts)))
         decodes = all(stop == start + 1 > prompts[seq] for seq, start, stop in parts)
-        metadata = make_metadata(
-            *arrays,
-            num_tokens,
-            decode_only=decodes,
-            backend="triton",
-            prompt_lens=jnp.asarray(ends),
-            batch_invariant=True,
-        )
         # Steps so short that one row would get other splits than 24 rows.
         with mock.patch.object(attention, "lookup", lambda kernel, *_: CONFIGS[kernel]):
-            out = paged_attention(
-                jnp.asarray(q, self.dtype), self.kv_cache, *arrays,
-                layer=0, scale=0.25, metadata=metadata, **OPTIONS[option],
+            out = attend(
+                jnp.asarray(q, self.dtype), self.kv_cache, *arrays, jnp.asarray(ends),
+                decodes=decodes, option=option,
             )  # fmt: skip
         borders = np.cumsum([part.stop - part.start for part in parts])
         found = np.asarray(out.astype(jnp.float32))
@@ -136,7 +150,7 @@ def test_long_contexts_are_split_by_their_own_length(option: str) -> None:
     """Decodes at the ends of splits, alone and beside others, as drafts and computed again."""
     pool, prompts = POOLS["float32"], [3, 300, 2, 2]
     drafts = Part(0, 250, 261)
-    expected = pool.attend([drafts], prompts, (24, 1), option)[0]
+    expected = pool.attend([drafts], prompts, (24, 4), option)[0]
     again = pool.attend([Part(0, 0, 300)], prompts, (304, 4), option)[0]
     np.testing.assert_array_equal(again[drafts.start : drafts.stop], expected)
     for at in (250, 255, 256, 260):
@@ -154,7 +168,7 @@ def test_prompts_and_decodes_differ_so_that_the_test_above_can_fail() -> None:
     pool = POOLS["float32"]
     part = [Part(0, 250, 261)]
     as_prompt, as_decode = (
-        pool.attend(part, [prompt, 0, 0, 0], (24, 1), "plain")[0] for prompt in (261, 3)
+        pool.attend(part, [prompt, 0, 0, 0], (24, 4), "plain")[0] for prompt in (261, 3)
     )
     np.testing.assert_allclose(as_prompt, as_decode, atol=1e-5)
     assert (as_prompt != as_decode).any()

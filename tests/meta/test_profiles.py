@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 
-@pytest.mark.parametrize("profile", ["dev", "ci", "thorough", "rounds"])
+@pytest.mark.parametrize("profile", ["few", "dev", "ci", "thorough", "rounds"])
 def test_a_run_draws_new_examples(profile: str) -> None:
     """Where the variable CI is set, too: there Hypothesis's own default is to repeat them."""
     assert not settings.get_profile(profile).derandomize

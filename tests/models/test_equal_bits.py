@@ -49,8 +49,8 @@ class Steps:
         self.dtype, self.invariant = jnp.dtype(dtype), invariant
         self.model = load_model(str(path), dtype=self.dtype, **invariant)
         rng, seqs = np.random.default_rng(0), 1 + COMPANY
-        self.tokens = rng.integers(5, self.model.config.spec.vocab_size, (seqs, 40))
         self.prompts = np.array([PROMPT, *rng.integers(1, 9, COMPANY)])
+        self.tokens = rng.integers(5, self.model.config.spec.vocab_size, (seqs, 40))
         self.tables = rng.permutation(seqs * BLOCKS_EACH).reshape(seqs, BLOCKS_EACH)
         self.compiled = jax.jit(self._step, compiler_options=OPTIMISED)
 
