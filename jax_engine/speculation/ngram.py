@@ -37,7 +37,7 @@ class NgramDrafter:
         end = last_match(tokens, self._min, self._max)
         if end is None:
             return []
-        behind = tokens[end:].tolist()
+        behind: list[int] = tokens[end:].tolist()
         while len(behind) < one.most:  # at its end a text that repeats itself goes on with itself
             behind += behind
         return behind[: one.most]
