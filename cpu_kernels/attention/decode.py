@@ -58,9 +58,9 @@ def decode_floats(work: Work) -> int:
 @inner
 def attend_decode(work: Work, item: Item, scratch: int) -> None:
     """Computes one part of decodes, and merges all if it was the last to finish; or all parts."""
-    size = 4 * partial_floats(work, item.count, item.heads)
+    size = 4 * partial_floats(work, item.queries, item.heads)
     first = first_part(work, item.position)
-    last = (item.position + item.count - 1) // PART
+    last = (item.position + item.queries - 1) // PART
     low = high = item.number
     partials, whole = item.partials, item.number < 0
     if whole:
@@ -71,20 +71,20 @@ def attend_decode(work: Work, item: Item, scratch: int) -> None:
     for part in range(low, high + 1):
         _attend_part(work, item, part, partials + part * size, scratch)
     if whole or fetch_add(item.finished, 1) == last - first:
-        for query in range(item.count):
+        for query in range(item.queries):
             _merge(work, item, query, partials, scratch)
 
 
 @inner
 def _attend_part(work: Work, item: Item, part: int, sums: int, scratch: int) -> None:
     """Computes the partial results at `sums` of an item's queries."""
-    low, rows = first_visible(work, item.position), padded(item.count * work.group)
-    start, stop = max(part * PART, low), min(part * PART + PART, item.position + item.count)
+    low, rows = first_visible(work, item.position), padded(item.queries * work.group)
+    start, stop = max(part * PART, low), min(part * PART + PART, item.position + item.queries)
     scores = scratch + 4 * item.heads * rows * work.width
     room = scores + 4 * item.heads * rows * PART
     for i in range(item.heads):
         queries = scratch + 4 * i * rows * work.width
-        read_queries(work, item.token, item.count, item.head + i, queries)
+        read_queries(work, item.token, item.queries, item.head + i, queries)
     _score(work, item, start, stop, scratch, scores, room)
     tops = sums + 4 * item.heads * rows * work.width
     _weigh_rows(work, item, start, stop, scores, tops)
@@ -113,7 +113,7 @@ def _score(
     work: Work, item: Item, start: int, stop: int, queries: int, scores: int, room: int
 ) -> None:
     """Scores [rows, PART] of the keys at positions start:stop."""
-    rows, position = padded(item.count * work.group), start
+    rows, position = padded(item.queries * work.group), start
     while position < stop:
         count: Any = np.int64(0)
         for i in range(item.heads):
@@ -137,7 +137,7 @@ def _score(
 @inner
 def _weigh_rows(work: Work, item: Item, start: int, stop: int, scores: int, tops: int) -> None:
     """Turns scores into weights, and stores each row's largest score and sum of weights."""
-    used, columns = item.count * work.group, -(-(stop - start) // LANES) * LANES
+    used, columns = item.queries * work.group, -(-(stop - start) // LANES) * LANES
     rows = padded(used)
     for head in range(item.heads):
         for i in range(used):
@@ -159,7 +159,7 @@ def _add_values(
 ) -> None:
     """Adds the values at positions start:stop, weighted, to the sums [rows, width]."""
     # All queries see the positions from `low` to `high`.
-    low = min(max(first_visible(work, item.position + item.count - 1), start), stop)
+    low = min(max(first_visible(work, item.position + item.queries - 1), start), stop)
     high = min(max(item.position + 1, low), stop)
     _add_to_some(work, item, start, low, weights, sums, room)
     _add_to_all(work, item, low, high, weights + 4 * (low - start), sums, room)
@@ -171,7 +171,7 @@ def _add_to_all(
     work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
     """Adds values that all queries see."""
-    rows, position = padded(item.count * work.group), start
+    rows, position = padded(item.queries * work.group), start
     while position < stop:
         count: Any = np.int64(0)
         for i in range(item.heads):
@@ -189,7 +189,7 @@ def _add_to_some(
     work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
     """Adds values that not all queries see, row by row."""
-    used, position = item.count * work.group, start
+    used, position = item.queries * work.group, start
     step = work.width * item_bytes(_product_kind(work))
     while position < stop:
         count: Any = np.int64(0)
@@ -233,8 +233,8 @@ def _add(
 @inner
 def _merge(work: Work, item: Item, query: int, partials: int, room: int) -> None:
     """Merges the parts that a query of an item sees; `room` holds one row."""
-    rows, width = padded(item.count * work.group), work.width
-    step, position = 4 * partial_floats(work, item.count, item.heads), item.position + query
+    rows, width = padded(item.queries * work.group), work.width
+    step, position = 4 * partial_floats(work, item.queries, item.heads), item.position + query
     begin, end = first_part(work, position), position // PART + 1
     for i in range(item.heads * work.group):
         row = i // work.group * rows + query * work.group + i % work.group

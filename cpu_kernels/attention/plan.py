@@ -38,7 +38,7 @@ class Item(NamedTuple):
             -1 for a whole context.
         token: first query token of the sequence's prompt queries; or of the decodes.
         position: that token's position.
-        count: number of decodes.
+        queries: number of decodes.
         partials: address of the decodes' partial results, [parts, `partial_floats`]: where the one
             of part 0 would be, whether or not it is visible.
         finished: address of the number of the decodes' parts that are finished.
@@ -51,7 +51,7 @@ class Item(NamedTuple):
     number: int
     token: int
     position: int
-    count: int
+    queries: int
     partials: int
     finished: int
 

@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
             "a window's weight of 0 times a value that is no number",
         ),
         (
-            "low = min(max(first_visible(work, item.position + item.count - 1), start), stop)",
+            "low = min(max(first_visible(work, item.position + item.queries - 1), start), stop)",
             "low = start",
             "a weight of 0 times an earlier value that is no number",
         ),
@@ -66,8 +66,8 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/attention/decode.py",
         ATTENTION,
         (
-            "PART + PART, item.position + item.count)",
-            "PART + PART, item.position + item.count - 1)",
+            "PART + PART, item.position + item.queries)",
+            "PART + PART, item.position + item.queries - 1)",
             "a token misses itself",
         ),
         ("max(part * PART, low)", "part * PART + 0 * low", "a window begins at a part's start"),
