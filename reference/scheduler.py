@@ -164,7 +164,7 @@ class Scheduler:
             for seq, token_ids in self._taken(entry, sampled[entry.seq.seq_id]):
                 if self._append(entry.group, seq, token_ids):
                     ended.append(entry.group)
-            if entry.num_drafts > 0 and not entry.seq.finished:
+            if entry.num_drafts > 0:
                 self._settle(entry)
         return ended
 
@@ -220,7 +220,10 @@ class Scheduler:
         return False
 
     def _settle(self, entry: ScheduledSequence) -> None:
-        """After drafts: the table is as long as without them, and what they filled can be found."""
+        """After drafts: the table is as long as without them, and what they filled can be found.
+
+        A sequence that has ended has no table any more, so nothing happens to it.
+        """
         seq = entry.seq
         computed = seq.token_ids[: seq.num_computed_tokens]
         self.block_manager.trim(seq.seq_id, len(computed))
