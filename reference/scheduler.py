@@ -207,13 +207,9 @@ class Scheduler:
         return [(seq, [token_id]) for seq, token_id in zip(seqs, drawn, strict=True)]
 
     def _append(self, group: SequenceGroup, seq: Sequence, token_ids: SequenceOf[int]) -> bool:
-        """Append these tokens, up to one that ends the sequence. True if its group has ended, too.
-
-        Of its tokens all but the newest are computed then.
-        """
+        """Append these tokens, up to one that ends the sequence. True if its group is done."""
         for token_id in token_ids:
             seq.append(token_id)
-            seq.num_computed_tokens = len(seq.token_ids) - 1
             reason = finish_reason(seq, group, self.config.max_model_len)
             if reason is not None:
                 return self._finish(group, seq, *reason)
@@ -222,10 +218,11 @@ class Scheduler:
     def _settle(self, entry: ScheduledSequence) -> None:
         """After drafts: the table is as long as without them, and what they filled can be found.
 
-        A sequence that has ended has no table any more, so nothing happens to it.
+        All tokens but the newest are computed. One that has ended has no table any more.
         """
         seq = entry.seq
-        computed = seq.token_ids[: seq.num_computed_tokens]
+        computed = seq.token_ids[:-1]
+        seq.num_computed_tokens = len(computed)
         self.block_manager.trim(seq.seq_id, len(computed))
         self.block_manager.offer(seq.seq_id, computed, entry.group.cache_salt)
 
