@@ -142,20 +142,32 @@ MUTANTS: list[Mutant] = [
             "state.config.max_draft_tokens",
             "each sequence drafts for all",
         ),
-        ("seq.token_ids, known, known", "[*seq.token_ids, *drafts], known, known", "drafts cached"),
+        (
+            "seq.token_ids, known, known",
+            "[*seq.token_ids, *drafts], known, known",
+            "a block with drafts in it is cached",
+        ),
         (
             "seq.token_ids, known, known",
             "seq.token_ids, entry.start, known",
             "a hit on the block before the drafts is copied",
         ),
-        ("(*state.running, *state.swapped, *state.waiting)", "state.running", "guesses kept"),
+        (
+            "(*state.running, *state.swapped, *state.waiting)",
+            "state.running",
+            "who is preempted keeps guesses",
+        ),
         ("range(last - 1, -1, -1)", "range(last)", "n-grams: the first place, not the last"),
     ),
     *plant(
         "reference/scheduler.py",
         SPECULATION_TESTS,
         ("trim(seq.seq_id, len(computed))", "block_table(seq.seq_id)", "no trim after drafts"),
-        ("offer(seq.seq_id, computed, ", "offer(seq.seq_id, seq.token_ids, ", "uncomputed, cached"),
+        (
+            "offer(seq.seq_id, computed, ",
+            "offer(seq.seq_id, seq.token_ids, ",
+            "what is not computed is cached",
+        ),
     ),
     *plant(
         "reference/blocks.py",
