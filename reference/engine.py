@@ -261,17 +261,16 @@ class ReferenceEngine:
         seq, group = entry.seq, entry.group
         max_model_len = self.scheduler.config.max_model_len
         drawn: list[int] = []
-        for row in logits:
+        ended = False
+        while not ended and drawn == list(entry.drafts[: len(drawn)]):
             try:
-                drawn.append(draw(row, [*seq.output_token_ids, *drawn]))
+                drawn.append(draw(logits[len(drawn)], [*seq.output_token_ids, *drawn]))
             except NoTokenLeft:
                 if not drawn:
                     raise
                 break
             output_len = seq.output_len + len(drawn)
             ended = reason_to_end(drawn[-1], output_len, group, max_model_len) is not None
-            if ended or drawn != list(entry.drafts[: len(drawn)]):
-                break
         return drawn
 
     def _note_prompt_logprobs(

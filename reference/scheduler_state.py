@@ -49,7 +49,7 @@ class ScheduledSequence:
     def token_ids(self) -> list[int]:
         """What is fed to the model: tokens of the sequence, then the drafts."""
         tokens = [*self.seq.token_ids, *self.drafts]
-        return tokens[self.start : self.start + self.num_tokens]
+        return [tokens[position] for position in range(self.start, self.start + self.num_tokens)]
 
 
 @dataclass

@@ -107,13 +107,7 @@ def _with_drafts(
     slots = (len(blocks.block_table(seq.seq_id)) + spare) * blocks.block_size
     most = min(each, budget, tokens_to_come - 1, slots - known)
     drafts = tuple(seq.drafts[:most])
-    copies = blocks.allocate_slots(
-        seq.seq_id,
-        seq.token_ids,
-        known,
-        known + len(drafts),
-        cache_salt=entry.group.cache_salt,
-    )
+    copies = blocks.allocate_slots(seq.seq_id, seq.token_ids, known, known + len(drafts))
     assert copies == [], "drafts were planned without blocks of their own"
     return replace(entry, num_tokens=1 + len(drafts), drafts=drafts)
 

@@ -18,6 +18,13 @@ TESTS = (
     "-mnot hypothesis",
 )
 
+SPECULATION_TESTS = (
+    "tests/reference/test_speculation.py",
+    "tests/reference/test_speculation_engine.py",
+    "tests/reference/test_blocks_cases.py",
+    "-mnot hypothesis",
+)
+
 SAMPLING_TESTS = ("tests/reference/test_sampling.py", "-mnot hypothesis")
 
 MUTANTS: list[Mutant] = [
@@ -117,6 +124,73 @@ MUTANTS: list[Mutant] = [
         TESTS,
         ("(first ^ second) >> 9", "first >> 9", "half of the cipher's bits"),
         ("(seed // WORD, seed % WORD)", "(0, seed % WORD)", "the upper half of a seed is lost"),
+    ),
+    *plant(
+        "reference/speculation.py",
+        SPECULATION_TESTS,
+        ("if draft != token:", "if draft != token_behind:", "a draft is held to the wrong token"),
+        ("tokens_to_come - 1", "tokens_to_come", "the last token that fits is drafted"),
+        ("takers and not output.preempted", "takers", "drafts in a step that preempts"),
+        (
+            "blocks.num_free_gpu_blocks - blocks.watermark_blocks",
+            "blocks.num_free_gpu_blocks",
+            "drafts take the watermark",
+        ),
+        ("min(each, budget, ", "min(each, ", "drafts go beyond the budget"),
+        (
+            "state.config.max_draft_tokens // len(takers)",
+            "state.config.max_draft_tokens",
+            "each sequence drafts for all",
+        ),
+        (
+            "seq.token_ids, known, known",
+            "[*seq.token_ids, *drafts], known, known",
+            "a block with drafts in it is cached",
+        ),
+        (
+            "seq.token_ids, known, known",
+            "seq.token_ids, entry.start, known",
+            "a hit on the block before the drafts is copied",
+        ),
+        (
+            "(*state.running, *state.swapped, *state.waiting)",
+            "state.running",
+            "who is preempted keeps guesses",
+        ),
+        ("range(last - 1, -1, -1)", "range(last)", "n-grams: the first place, not the last"),
+    ),
+    *plant(
+        "reference/scheduler.py",
+        SPECULATION_TESTS,
+        (
+            "trim(entry.seq.seq_id, entry.seq.num_computed_tokens)",
+            "block_table(entry.seq.seq_id)",
+            "no trim after drafts",
+        ),
+        (
+            "offer(seq.seq_id, computed, ",
+            "offer(seq.seq_id, seq.token_ids, ",
+            "what is not computed is cached",
+        ),
+    ),
+    *plant(
+        "reference/blocks.py",
+        SPECULATION_TESTS,
+        (
+            "self.gpu.free(table.blocks.pop(), is_next=True)",
+            "self.gpu.free(table.blocks.pop(self.num_blocks_for(num_tokens)), is_next=True)",
+            "a trim gives the first block back first",
+        ),
+    ),
+    *plant(
+        "reference/engine.py",
+        SPECULATION_TESTS,
+        ("[*seq.output_token_ids, *drawn]", "seq.output_token_ids", "a draw that knows no drafts"),
+        (
+            "zip(new_tokens, logits, strict=False)",
+            "zip(new_tokens, [logits[0]] * 99, strict=False)",
+            "log-probabilities of the first draw for all",
+        ),
     ),
     *plant(
         "reference/sampling.py",

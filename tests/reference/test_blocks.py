@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reference.allocator import OutOfBlocksError
+from reference.allocator import BlockError, OutOfBlocksError
 from reference.blocks import BlockManager
 from reference.prefix_cache import hash_block
 from tests.support.invariants import check_blocks, check_quiescence
@@ -65,13 +65,17 @@ class BlockMachine(RuleBasedStateMachine):
     def take(self) -> int:
         return self.free_list.popitem(last=not self.manager.enable_prefix_caching)[0]
 
-    def expect_freed(self, tables: list[list[int]], refs: Counter[int]) -> None:
+    def expect_freed(
+        self, tables: list[list[int]], refs: Counter[int], *, are_next: bool = False
+    ) -> None:
         """Blocks join the free list as their last reference goes, each table from its end."""
         for table in tables:
             for block in reversed(table):
                 refs[block] -= 1
                 if refs[block] == 0:
                     self.free_list[block] = None
+                    if are_next and self.manager.gpu.fifo:
+                        self.free_list.move_to_end(block, last=False)
 
     def refs(self) -> Counter[int]:
         return Counter({b: self.manager.ref_count(b) for b in range(self.manager.num_gpu_blocks)})
@@ -83,8 +87,10 @@ class BlockMachine(RuleBasedStateMachine):
     def on(self, device: str) -> list[Row]:
         return [row for row in self.rows if self.manager.device(row.seq_id) == device]
 
-    def write(self, row: Row, end: int, hits: list[int]) -> bool:
-        """Take the slots for row.computed .. end-1 and write them; False if blocks are lacking."""
+    def write(self, row: Row, end: int, hits: list[int], drafts: tuple[int, ...] = ()) -> bool:
+        """Take the slots for row.computed .. end-1 and write them; False if blocks are lacking.
+
+        `drafts` stand behind its tokens."""
         manager, start = self.manager, row.computed
         table, before = manager.block_table(row.seq_id), snapshot(manager)
         revived = [block for block in hits if manager.ref_count(block) == 0]
@@ -108,7 +114,7 @@ class BlockMachine(RuleBasedStateMachine):
         for position in range(start, end):
             block = self.now(row)[position // manager.block_size]
             assert manager.ref_count(block) == 1, "I10: a shared block is written"
-        self.shadow.write(row.tokens, self.now(row), start, end)
+        self.shadow.write([*row.tokens, *drafts], self.now(row), start, end)
         row.computed = end
         return True
 
@@ -133,6 +139,46 @@ class BlockMachine(RuleBasedStateMachine):
         row = data.draw(st.sampled_from(self.on("gpu")))
         row.tokens += [*tokens] or [0]
         self.write(row, data.draw(st.integers(row.computed + 1, len(row.tokens))), [])
+
+    @precondition(lambda self: self.on("gpu"))
+    @rule(data=st.data(), drafts=token_ids(1, 9), num_right=st.integers(0, 9))
+    def speculate(self, data: st.DataObject, drafts: tuple[int, ...], num_right: int) -> None:
+        """Write guesses behind all that is known, and keep only those that were right."""
+        row = data.draw(st.sampled_from(self.on("gpu")))
+        if row.computed < len(row.tokens) and not self.write(row, len(row.tokens), []):
+            return
+        known = len(row.tokens)
+        if not self.write(row, known + len(drafts), [], drafts):
+            return
+        row.tokens += drafts[:num_right]
+        row.computed = len(row.tokens)
+        self.trim(row, row.computed)
+        self.manager.offer(row.seq_id, row.tokens, row.salt)
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        """Let a sequence be shorter. Not one on the CPU, nor by a block that may be cached."""
+        row = data.draw(st.sampled_from(self.rows))
+        num_tokens = data.draw(st.integers(0, row.computed))
+        offered = self.manager._tables[row.seq_id].num_offered * self.manager.block_size
+        if self.manager.device(row.seq_id) == "cpu" or num_tokens < offered:
+            before = snapshot(self.manager)
+            with pytest.raises(BlockError, match="trimmed"):
+                self.manager.trim(row.seq_id, num_tokens)
+            assert snapshot(self.manager) == before
+            return
+        self.trim(row, num_tokens)
+        row.tokens, row.computed = row.tokens[:num_tokens], num_tokens
+        if num_tokens == 0:
+            self.rows.remove(row)
+
+    def trim(self, row: Row, num_tokens: int) -> None:
+        kept = self.manager.num_blocks_for(num_tokens)
+        table = self.now(row)
+        self.expect_freed([table[kept:]], self.refs(), are_next=True)
+        self.manager.trim(row.seq_id, num_tokens)
+        assert self.now(row) == table[:kept]
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data(), whole=st.booleans())

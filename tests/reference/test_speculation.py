@@ -309,3 +309,29 @@ def test_blocks_are_found_that_a_verified_draft_has_filled() -> None:
     assert len(blocks.cached_blocks(tokens, "a")) == 3
     assert len(blocks.cached_blocks([1, 7, 3, 5, 6, 0, 8, 9], "a")) == 2
     assert blocks.cached_blocks(tokens) == blocks.cached_blocks(tokens, "b") == []
+
+
+def test_a_hit_on_the_block_before_its_drafts_is_no_reason_to_copy() -> None:
+    """Of a sequence whose last token fills a block, which somebody new finds in the same step."""
+    blocks = BlockManager(4, 40, enable_prefix_caching=True)
+    scheduler = running(new_group("r", [1, 7, 3]), blocks=blocks)
+    scheduler.add_group(new_group("finds it", [1, 7, 3, 5, 6]))
+    assert counts(planned(scheduler, 3, 0)) == [3, 0]
+    (first, second), (found, _) = blocks.block_table(0), blocks.block_table(1)
+    assert first == found and blocks.ref_count(first) == 2 and blocks.ref_count(second) == 1
+
+
+def test_of_two_samples_one_ends_in_its_draft() -> None:
+    """The other one goes on with what it has, in its own blocks."""
+    scheduler = running(new_group("r", [1, 7, 3], n=2))
+    [group] = scheduler.running
+    drawn = [6, 2, 8, 9], [6, 7, 8, 9]
+    for seq, tokens in zip(group.seqs, drawn, strict=True):
+        seq.drafts = tokens[:3]
+    scheduler.schedule()
+    assert scheduler.update(dict(enumerate(drawn))) == []
+    assert [seq.output_token_ids for seq in group.seqs] == [[5, 6, 2], [5, 6, 7, 8, 9]]
+    assert [seq.finish_reason for seq in group.seqs] == ["stop", None]
+    blocks = scheduler.block_manager
+    assert blocks.block_table(0) == [] and len(blocks.block_table(1)) == 2
+    assert blocks.num_free_gpu_blocks == 38

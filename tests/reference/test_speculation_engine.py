@@ -28,10 +28,10 @@ from tests.reference.test_engine import (
 from tests.support.guesses import (
     MAX_DRAFTS,
     Guesses,
+    cacheable,
     drafting_settings,
     from_known,
     guesses,
-    prefixes_of,
 )
 from tests.support.invariants import blocks_for, check_blocks, check_quiescence
 from tests.support.sometimes import saw
@@ -50,7 +50,7 @@ class Run:
         self.groups: dict[str, SequenceGroup] = {}
         self.num_steps = 0
         self.seq_ids: set[int] = set()
-        self.prefixes: set[tuple[int, ...]] = set()
+        self.had: set[tuple[tuple[int, ...], str | None]] = set()
 
     def serve(self, workload: Workload) -> "Run":
         for index, (request, params, steps) in enumerate(workload):
@@ -72,7 +72,7 @@ class Run:
         for group in self.groups.values():
             for seq in group.seqs:
                 self.seq_ids.add(seq.seq_id)
-                self.prefixes |= prefixes_of(seq.token_ids, size)
+                self.had |= cacheable(seq.token_ids, group.cache_salt, size)
                 assert not seq.drafts
         check_blocks(blocks, self.seq_ids, self.chosen.num_gpu_blocks, self.chosen.num_cpu_blocks)
         for group in self.engine.scheduler.running if self.chosen.scheduling == "unified" else ():
@@ -80,7 +80,7 @@ class Run:
                 table = blocks.block_table(seq.seq_id)
                 assert len(table) == blocks_for(seq.num_computed_tokens, size)
         for entry in blocks.prefix_cache.entries:
-            assert entry.prefix in self.prefixes, "what no sequence has had is cached"
+            assert (entry.prefix, entry.salt) in self.had, "what nobody has had is cached"
 
     def results(self) -> dict[str, Any]:
         """All that is noted of each request, arrays as lists."""
@@ -251,20 +251,23 @@ def test_a_crowd_that_drafts_preempts_and_it_does_not_show(
         assert outputs(group) == expected(one, params, chosen.max_model_len)
 
 
-@pytest.mark.parametrize("end", [{"stop_token_ids": [1]}, {"stop_token_ids": [1], "min_tokens": 3}])
-def test_an_end_in_the_middle_of_a_draft_is_the_end(end: dict[str, Any]) -> None:
-    """Of a model that says 1 whenever it may: at once, or as soon as it is to be an end. Nothing is
-    drawn behind it, though the drafts go on."""
+@pytest.mark.parametrize("min_tokens", [1, 2, 5])
+def test_an_end_in_the_middle_of_a_draft_is_the_end(min_tokens: int) -> None:
+    """Of a model that says 1 as soon as it may, and then ends. Nothing is drawn behind that, though
+    the drafts go on."""
     asked = Noting()
     more: dict[str, Any] = {"allowed_token_ids": [0, 1], "max_tokens": 9, "logit_bias": {1: 99.0}}
-    workload = one_request(**more | end, logits_processors=[asked])
+    more |= {"stop_token_ids": [1], "min_tokens": min_tokens, "logits_processors": [asked]}
+    workload = one_request(**more)
     plain = Run(ROOMY).serve(workload)
+    follows = plain.known()
     before, asked.asked = asked.asked, []
-    run = drafting(ROOMY, lambda tokens: [0, 1, 1, 0], 16).serve(workload)
-    assert run.results() == plain.results()
+    run = drafting(ROOMY, lambda tokens: Guesses(6, 0)(tokens, follows), 16).serve(workload)
+    assert run.results() == plain.results() and run.num_steps == 2
     assert asked.asked == before
     [group] = run.groups.values()
-    assert group.seqs[0].finish_reason == "stop" and group.seqs[0].output_token_ids[-1] == 1
+    assert group.seqs[0].output_token_ids == [0] * min_tokens + [1]
+    assert group.seqs[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize(("word", "output"), [([1, 1], [1]), ([1, 1, 1], [1, 1])])

@@ -16,7 +16,7 @@ from reference.scheduler_unified import schedule_unified
 from reference.sequence import SequenceGroup
 from tests.reference.test_scheduler import SchedulerMachine, add, alone, outputs
 from tests.support.drive import Driver
-from tests.support.guesses import MAX_DRAFTS, Guesses, drafting_settings, guesses, prefixes_of
+from tests.support.guesses import MAX_DRAFTS, Guesses, cacheable, drafting_settings, guesses
 from tests.support.invariants import blocks_for
 from tests.support.sometimes import saw
 from tests.support.strategies import Request, Settings, next_token, requests
@@ -117,14 +117,14 @@ class DraftingDriver(Driver):
             return guess(seq.token_ids, lambda tokens: next_token(tokens, seq.index))
 
         super().__init__(scheduler, blocks, chosen, drafter)
-        self.prefixes: set[tuple[int, ...]] = set()
+        self.had: set[tuple[tuple[int, ...], str | None]] = set()
 
     def step(self) -> None:
         super().step()
         size = self.settings.block_size
         for group in self.accepted.values():
             for seq in group.seqs:
-                self.prefixes |= prefixes_of(seq.token_ids, size)
+                self.had |= cacheable(seq.token_ids, group.cache_salt, size)
         for group in self.scheduler.running:
             for seq in group.unfinished:
                 table = self.blocks.block_table(seq.seq_id)
@@ -135,7 +135,7 @@ class DraftingDriver(Driver):
                 if held is not None and held.caching and self.settings.enable_prefix_caching:
                     assert held.num_offered == seq.num_computed_tokens // size
         for entry in self.blocks.prefix_cache.entries:
-            assert entry.prefix in self.prefixes, "what no sequence has had is cached"
+            assert (entry.prefix, entry.salt) in self.had, "what nobody has had is cached"
             assert self.shadow.gpu[entry.block][-1] == entry.prefix
 
 

@@ -10,7 +10,7 @@ from tests.support.patience import HANG_S
 CONTROLLER = (
     "admission", "allocator", "beam_search", "blocks", "prefix_cache", "sampling_options",
     "scheduler", "scheduler_config", "scheduler_sosp", "scheduler_state", "scheduler_unified",
-    "sequence", "trace",
+    "sequence", "speculation", "trace",
 )  # fmt: skip
 
 BLOCKED = """

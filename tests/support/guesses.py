@@ -66,7 +66,9 @@ def from_known(known: Sequence[Sequence[int]]) -> Callable[[list[int]], int]:
     return follows
 
 
-def prefixes_of(token_ids: Sequence[int], block_size: int) -> set[tuple[int, ...]]:
-    """The beginnings of whole blocks: what may be cached of a sequence of these tokens."""
+def cacheable(
+    token_ids: Sequence[int], salt: str | None, block_size: int
+) -> set[tuple[tuple[int, ...], str | None]]:
+    """What may be cached of a sequence of these tokens: its beginnings of whole blocks."""
     ends = range(block_size, len(token_ids) + 1, block_size)
-    return {tuple(token_ids[:end]) for end in ends}
+    return {(tuple(token_ids[:end]), salt) for end in ends}
