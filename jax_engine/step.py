@@ -217,6 +217,7 @@ class Capabilities:
         table_width: W, the most blocks of a sequence.
         look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
             launched behind it makes newcomers wait longer than it saves.
+        max_samples: The most tokens that one step can draw.
     """
 
     vocab_size: int
@@ -225,6 +226,7 @@ class Capabilities:
     num_cpu_blocks: int
     table_width: int
     look_ahead_tokens: int
+    max_samples: int = 2**31
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Scheduler:
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
         max_draft_tokens: Drafts of all sequences in one step.
+        max_samples: Tokens that one step can draw; only drafts could make it draw too many.
 
     Raises:
         ConfigError: A limit is too small or contradicts another, or "auto" has no costs.
@@ -59,6 +60,7 @@ class Scheduler:
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
         max_draft_tokens: int = 0,
+        max_samples: int = 2**31,
     ) -> None:
         limits = Limits(
             max_num_seqs,
@@ -78,7 +80,7 @@ class Scheduler:
         self._scheduled: list[ScheduledSequence] = []
         self._advanced: list[ScheduledSequence] = []
         self._accepted: list[tuple[ScheduledSequence, list[int]]] = []
-        self._max_draft_tokens = max_draft_tokens
+        self._max_draft_tokens, self._max_samples = max_draft_tokens, max_samples
         self._num_added = 0
 
     @property
@@ -189,7 +191,8 @@ class Scheduler:
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
         if drafts:
-            add_drafts(self._state, out, drafts, self._max_draft_tokens)
+            rest = self._max_samples - sum([item.num_samples for item in out.scheduled])
+            add_drafts(self._state, out, drafts, min(self._max_draft_tokens, rest))
         self._scheduled = out.scheduled
         return out
 

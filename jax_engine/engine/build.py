@@ -225,6 +225,7 @@ def build_scheduler(
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,
+        max_samples=sizes.max_samples,
     )
 
 

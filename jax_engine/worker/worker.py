@@ -102,6 +102,7 @@ class Worker:
             num_cpu_blocks,
             table_width=-(-max_model_len // block_size),
             look_ahead_tokens=this_device().look_ahead_tokens,
+            max_samples=max_rows,
         )
         self.kv_cache = KVCache(
             model.config,

@@ -59,6 +59,11 @@ def test_sequences_share_the_drafts_of_a_step() -> None:
     assert plan(started(5, 6, 7)[0], DRAFTS[:3]) == [3, 3, 3]
 
 
+def test_a_step_draws_no_more_than_a_runner_can() -> None:
+    assert plan(started(5, 6, max_samples=7)[0]) == [2, 2]
+    assert plan(started(5, 6, max_samples=2)[0]) == [0, 0]
+
+
 def test_tokens_come_before_drafts() -> None:
     assert plan(started(2, 2, 2, max_num_batched_tokens=9)[0]) == [6, 0, 0]
     scheduler, _ = started(4, max_num_batched_tokens=9)

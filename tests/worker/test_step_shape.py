@@ -63,6 +63,18 @@ def test_no_shape_is_larger_than_the_largest(device, budget: int, most: int) -> 
 
 
 @on_each_device
+@with_fixture
+@given(data=st.data(), budget=st.integers(1, 5000), most=st.integers(1, 1100))
+def test_guesses_fit_the_rows_of_the_largest(device, data, budget: int, most: int) -> None:
+    """As many as a step can draw tokens: its rows are what is kept of the tokens of each step."""
+    rows = largest_step_shape(budget, most).num_rows
+    with_guesses = data.draw(st.integers(1, min(rows, budget)))
+    num_tokens = data.draw(st.sampled_from([with_guesses, budget]))
+    shape = step_shape(num_tokens, with_guesses, with_guesses)
+    assert with_guesses <= shape.num_rows <= rows
+
+
+@on_each_device
 @pytest.mark.parametrize(
     "limits", [(1, 1), (2, 1), (5, 9), (9, 70), (90, 40), (70, 256), (400, 3), (700, 1)]
 )

@@ -114,7 +114,7 @@ def no_moves(done: list[Any]) -> list[Any]:
 
 def test_its_sizes(worker: Any) -> None:
     """A table has room for the longest sequence: 21 tokens in blocks of 4."""
-    wanted = Capabilities(VOCABULARY, 4, 9, 8, table_width=6, look_ahead_tokens=64)
+    wanted = Capabilities(VOCABULARY, 4, 9, 8, table_width=6, look_ahead_tokens=64, max_samples=16)
     assert worker.capabilities == wanted
     assert worker.host_room([3]) and not worker.host_room([3, 4])
 
