@@ -1,6 +1,7 @@
 """Sums over rows on a CPU without kernels: right, and the same bits for any number of rows."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from jax_engine.operations.row_sums import PARTS, row_sums
+from jax_engine.operations.xla import head_norm
 from tests.support.optimised import OPTIMISED
 
 ROWS = 256
@@ -41,6 +43,18 @@ def test_sums_are_right(size: int) -> None:
 def test_bits_depend_on_the_row_alone() -> None:
     for size in SIZES:
         assert differing(row_sums, size) == 0, size
+
+
+def test_products_stay_out_of_the_sums_that_use_them() -> None:
+    """In one loop, some would be rounded once and others twice, by the number of rows."""
+    for size in (5, 65, 101):
+        scale, rows = jnp.asarray(numbers(1, size)), jnp.int32(ROWS)
+
+        def norm(x: jax.Array, scale: Any = scale, rows: Any = rows) -> jax.Array:
+            heads = x[:, None]
+            return head_norm(heads, scale, scale, rows, kind="layer", whole=False, eps=1e-5)[:, 0]
+
+        assert differing(norm, size) == 0, size
 
 
 def test_xla_alone_adds_by_the_shape() -> None:

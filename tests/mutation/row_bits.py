@@ -7,7 +7,6 @@ PRODUCTS = (KERNELS, "-k=product or parts")
 SUMS = (KERNELS, "-k=norms or logsumexp")
 REFUSED = (KERNELS, "-k=refused")
 ROW_SUMS = ("tests/kernels/test_row_sums.py",)
-TWINS = ("tests/weights/test_row_bits_of_twins.py", "-k=norms")
 VECTORS = ("tests/kernels/test_whole_vectors.py",)
 
 GPU: list[Mutant] = [
@@ -59,10 +58,6 @@ CPU: list[Mutant] = [
         ROW_SUMS,
         ("        return _in_order(x)", "        pass", "XLA chooses the order of a sum"),
         ("range(0, size, width)", "range(width, size, width)", "a row's first part is left out"),
-    ),
-    *plant(
-        "jax_engine/operations/row_sums.py",
-        TWINS,
         (
             "return lax.optimization_barrier(x) if this_device().bits_by_shape else x",
             "return x",

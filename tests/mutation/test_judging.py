@@ -1,10 +1,17 @@
-"""Tests are collected for planted bugs, in a process of their own."""
+"""Tests are collected for planted bugs, in a process of their own; what a sample draws."""
 
+import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.meta.trees import ROOT
+from tests.mutation import sample
+from tests.mutation.generated import all_generated
+from tests.mutation.verdicts import Verdict
 
 COLLECT = """
 import sys
@@ -41,3 +48,19 @@ def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
     done = collect("tests/mutation/test_rules.py", str(early))
     assert done.returncode == 1 and "test_early.py uses a device" in done.stderr
     assert "and on" not in done.stdout
+
+
+def test_a_sample_draws_what_was_noticed_in_the_code_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever else survives says nothing about a change, and must not fail it."""
+    noticed, _, _, of_old_code, *_ = bugs = all_generated(["compat"])
+    known = {
+        one.name: Verdict(one.function.key, kind, "tests/some.py::test_some (hung)", "")
+        for one, kind in zip(bugs, ("killed", "survived", "equivalent", "killed"), strict=False)
+    }
+    known[of_old_code.name] = replace(known[noticed.name], key="another")
+    monkeypatch.setattr(sample, "all_generated", lambda folders: bugs)
+    monkeypatch.setattr(sample.verdicts, "read", lambda name: known if name == "compat" else {})
+    monkeypatch.setattr(sample, "MUTANTS", [])
+    assert sample._draw(random.Random(0)) == [(noticed, "tests/some.py::test_some")]
