@@ -11,7 +11,11 @@ from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.typed_fields import check_types, named_fields, suggestion
-from jax_engine.vllm_settings import with_cudagraph_mode, without_vllm_settings
+from jax_engine.vllm_settings import (
+    with_cudagraph_mode,
+    with_speculative_config,
+    without_vllm_settings,
+)
 
 LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
@@ -226,7 +230,8 @@ class EngineConfig:
         Raises:
             ConfigError: A name is unknown (the message suggests one); or as `EngineConfig`.
         """
-        own = without_vllm_settings(with_cudagraph_mode(settings))
+        moved = with_speculative_config(with_cudagraph_mode(settings))
+        own = without_vllm_settings(moved)
         known = [one.name for one in fields(cls)]
         for name in own:
             if name not in known:

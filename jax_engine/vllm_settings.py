@@ -52,9 +52,6 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "prefix_cache_retention_interval": (None,), "prefix_caching_hash_algo": ("sha256", "builtin"),
     "renderer_num_workers": (1,), "scheduler_reserve_full_isl": (True, False),
     "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
-    # Speculative decoding: the same outputs, sooner
-    "num_speculative_tokens": (None,), "spec_method": (None,), "spec_model": (None,),
-    "spec_tokens": (None,), "speculative_model": (None,),
     # Files
     "config_format": ("auto", "hf"), "ignore_patterns": ("original/**/*",),
     "model_loader_extra_config": (None,), "pt_load_map_location": ("cpu",),
@@ -83,6 +80,12 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "guided_decoding_backend": ("auto", "guidance", "llguidance"), "reasoning_parser": ("",),
     "reasoning_config": (None,), "reasoning_parser_plugin": (None,),
     "structured_outputs_config": (None,),
+}  # fmt: skip
+
+# Short forms of keys of `speculative_config`, and older names of it.
+SPECULATION = {
+    "num_speculative_tokens": "num_speculative_tokens", "spec_method": "method",
+    "spec_model": "model", "spec_tokens": "num_speculative_tokens", "speculative_model": "model",
 }  # fmt: skip
 
 _ONE_DEVICE = "the model runs on one device"
@@ -125,6 +128,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 DEFAULTS: dict[str, Any] = (
     SILENT
+    | dict.fromkeys(SPECULATION)
     | {name: values[0] for name, values in WITHOUT_EFFECT.items()}
     | {name: values[0] for name, (values, _) in REFUSED.items()}
 )
@@ -142,6 +146,28 @@ def with_cudagraph_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
     mode = compilation["cudagraph_mode"]
     moved = {"cudagraph_mode": mode.upper() if isinstance(mode, str) else mode}
     return {**settings, "compilation_config": rest, **moved}
+
+
+def with_speculative_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Moves the short forms of its keys into `speculative_config`.
+
+    Raises:
+        ConfigError: One of them says something else than `speculative_config` does.
+    """
+    given = {name: settings[name] for name in SPECULATION if settings.get(name) is not None}
+    if not given:
+        return dict(settings)
+    config = settings.get("speculative_config") or {}
+    keys = dict(config) if isinstance(config, Mapping) else vars(config)
+    for name, value in given.items():
+        key = SPECULATION[name]
+        if keys.setdefault(key, value) != value:
+            raise ConfigError(
+                f"{name} and speculative_config's {key} must be the same, got {shown(value)} and "
+                f"{shown(keys[key])}: leave one of them out"
+            )
+    rest = {name: value for name, value in settings.items() if name not in SPECULATION}
+    return {**rest, "speculative_config": keys}
 
 
 def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

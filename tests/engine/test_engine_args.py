@@ -11,7 +11,8 @@ import pytest
 
 from jax_engine import LLM, ConfigError, EngineArgs, EngineConfig, LLMEngine, SamplingParams
 from jax_engine.modes import CudagraphMode
-from jax_engine.vllm_settings import DEFAULTS, REFUSED, SILENT, WITHOUT_EFFECT
+from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.vllm_settings import DEFAULTS, REFUSED, SILENT, SPECULATION, WITHOUT_EFFECT
 from tests.support.tiny_llama import tiny_llama
 
 SMALL = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 16, "max_num_seqs": 2}
@@ -24,7 +25,7 @@ def path(tmp_path_factory) -> str:
 
 def test_each_setting_is_in_one_table() -> None:
     own = {one.name for one in fields(EngineConfig)}
-    tables = [own, set(SILENT), set(WITHOUT_EFFECT), set(REFUSED)]
+    tables = [own, set(SILENT), set(WITHOUT_EFFECT), set(REFUSED), set(SPECULATION)]
     assert sum(map(len, tables)) == len(set().union(*tables))
 
 
@@ -48,6 +49,27 @@ def test_what_has_no_effect_is_named_in_one_warning(caplog) -> None:
     (record,) = caplog.records
     assert "compilation_config=3, limit_mm_per_prompt={'image': 1}" in record.getMessage()
     assert "disable_log_stats" not in record.getMessage()
+
+
+def test_short_forms_of_speculation(caplog) -> None:
+    """As flags, too; with the whole setting only if they say the same."""
+    wanted = SpeculativeConfig(method="ngram", num_speculative_tokens=4)
+    for given in (
+        {"spec_method": "ngram", "spec_tokens": 4},
+        {"speculative_model": "[ngram]", "num_speculative_tokens": 4},
+        {"spec_tokens": 4, "speculative_config": {"method": "ngram"}},
+        {"spec_tokens": 4, "speculative_config": {"num_speculative_tokens": 4}},
+    ):
+        found = EngineConfig.from_settings(**given).speculative_config
+        assert found.method == wanted.method
+        assert found.num_speculative_tokens == wanted.num_speculative_tokens
+    parser = EngineArgs.add_cli_args(argparse.ArgumentParser())
+    args = parser.parse_args(["--spec-method", "ngram", "--spec-tokens", "4"])
+    assert EngineArgs.from_cli_args(args).create_engine_config().speculative_config == wanted
+    assert not caplog.records
+    problem = "spec_tokens and speculative_config's num_speculative_tokens must be the same, got 3"
+    with pytest.raises(ConfigError, match=problem):
+        EngineConfig.from_settings(spec_tokens=3, speculative_config={"num_speculative_tokens": 4})
 
 
 @pytest.mark.parametrize("mode", get_args(CudagraphMode))
