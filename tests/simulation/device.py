@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from jax_engine.core.drafts import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
@@ -88,8 +89,8 @@ class SimulatedDevice:
             add_group(group)
             self._faults.strike("after a request was added")
 
-        def watched_schedule() -> SchedulerOutput:
-            plan = schedule()
+        def watched_schedule(drafts: Drafts | None = None) -> SchedulerOutput:
+            plan = schedule(drafts)
             for _, mode in plan.preempted:
                 self._log.seen[f"preemption by {mode}"] += 1
             rebuilt = [item for item in plan.scheduled if item.group.forked and item.num_tokens > 1]
