@@ -95,6 +95,7 @@ class SimulatedDevice:
                 self._log.seen[f"preemption by {mode}"] += 1
             rebuilt = [item for item in plan.scheduled if item.group.forked and item.num_tokens > 1]
             self._log.seen["rebuild"] += len(rebuilt)
+            self._log.seen["guess"] += sum(len(item.drafts) for item in plan.scheduled)
             return plan
 
         scheduler.add_group, scheduler.schedule = watched_add, watched_schedule  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ follows the tokens that it found: a pure function of them and a seed.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -41,7 +42,7 @@ def contents(token_ids: Any, start: int = 0) -> np.ndarray:
 class CheckingModel:
     """Has the methods of the oracle's that a `StubRunner` calls.
 
-    The hidden state of a sequence's last token, and its logits, are all tokens up to it.
+    The hidden state of a token, and its logits, are all tokens up to it.
     """
 
     config = ReadingModel.config
@@ -59,7 +60,8 @@ class CheckingModel:
         slots, size = kv_cache.gpu[0, 0].reshape(-1), kv_cache.block_size
         slots[slot_mapping] = positions * VOCABULARY + token_ids
         hidden = np.full((len(token_ids), max(context_lens)), -1)
-        for table, length, end in zip(block_tables, context_lens, query_start_loc[1:], strict=True):
+        spans = pairwise(query_start_loc)
+        for table, length, (begin, end) in zip(block_tables, context_lens, spans, strict=True):
             at = np.arange(length)
             found = slots[table[at // size] * size + at % size]
             if (found // VOCABULARY != at).any():
@@ -68,7 +70,9 @@ class CheckingModel:
                     f"I13: a row of {length} tokens reads {found}"
                 )
                 continue
-            hidden[end - 1, :length] = found % VOCABULARY
+            for token in range(begin, end):
+                seen = length - (end - 1 - token)
+                hidden[token, :seen] = found[:seen] % VOCABULARY
         return hidden
 
     def compute_logits(self, hidden: np.ndarray) -> np.ndarray:

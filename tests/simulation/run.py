@@ -19,6 +19,7 @@ SOMETIMES = (
     "no host memory", "pending token", "blocks looked at in the host's memory",
     "a delta behind an abort", "measured costs", "time: a jump", "time: still", "threads",
     "Ctrl-C", "a second Ctrl-C", "engine in use", "leave", "aborted past the loop", "stopped",
+    "guess",
 )  # fmt: skip
 
 

@@ -6,6 +6,11 @@ from typing import Any
 
 from tests.simulation.device import Speed
 
+GUESSES: list[dict[str, Any] | None] = [
+    None,
+    {"prompt_lookup_min": 1, "prompt_lookup_max": 2, "enable_adaptive_verification": False},
+    {"method": "suffix", "num_speculative_tokens": 9},
+]
 MODES = [None, "recompute", "swap", "auto", "auto"]
 
 
@@ -68,7 +73,7 @@ def draw_settings(chance: Random) -> Settings:
         "async_scheduling": unified and (crowded or chance.random() < 0.7),
         "seed": chance.choice([0, 1, 2**64 - 1]),
     }
-    return Settings(
+    settings = Settings(
         num_blocks=num_blocks,
         num_cpu_blocks=40 if crowded else chance.choice([40, 40, 8, 3, 0]),
         config=config,
@@ -86,3 +91,5 @@ def draw_settings(chance: Random) -> Settings:
         num_actions=chance.randint(40, 160),
         busy=1.0 if crowded else chance.random(),
     )
+    config["speculative_config"] = chance.choice(GUESSES) if unified else None
+    return settings
