@@ -24,12 +24,13 @@ from jax_engine.operations.device import (
     this_device,
 )
 from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
-from jax_engine.operations.table import Operations, device_operations
+from jax_engine.operations.table import Operations, decodes_are_ragged, device_operations
 
 __all__ = [
     "Device",
     "Operations",
     "coded_format",
+    "decodes_are_ragged",
     "device_operations",
     "exact_products",
     "formats_for",

@@ -83,3 +83,14 @@ def _invariant() -> Operations:
 def on_numba(dtype: jnp.dtype) -> bool:
     """Whether the kernels for a CPU multiply with weights of a dtype on this device."""
     return dtype.name in NUMBA_DTYPES and runs_cpu_kernels()
+
+
+def decodes_are_ragged(*, batch_invariant: bool) -> bool:
+    """Whether rows of a step that only decodes may have several queries, as rows with guesses have.
+
+    Attention then reads such a row's keys and values once.
+
+    Args:
+        batch_invariant: as in `make_batch`.
+    """
+    return runs_cpu_kernels() and not batch_invariant

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int32
 
+from jax_engine.operations import decodes_are_ragged
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
 from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.sparse_edits import sparse_entries
 from jax_engine.worker.step_shape import StepShape, step_shape
-from pallas_kernels.backends import runs_cpu_kernels
 
 
 @jax.tree_util.register_dataclass
@@ -137,17 +137,6 @@ def pack_step(
         fields["targets"][:] = -1
         fields["targets"][:total] = _targets(rows, of_rows)
     return shape, packed
-
-
-def decodes_are_ragged(*, batch_invariant: bool) -> bool:
-    """Whether rows of a step that only decodes may have several queries, as rows with guesses have.
-
-    The attention of a CPU then reads such a row's keys and values once.
-
-    Args:
-        batch_invariant: As in `make_batch`.
-    """
-    return runs_cpu_kernels() and not batch_invariant
 
 
 def has_one_query_each(shape: StepShape, *, batch_invariant: bool) -> bool:
