@@ -259,7 +259,7 @@ MUTANTS: list[Mutant] = [
     ),
     *plant(
         "jax_engine/serving/request_log.py",
-        PAGE_TESTS,
+        ("tests/serving/test_request_log.py",),
         ("if not self._max_prompt:", "if self._max_prompt:", "prompts are logged unasked"),
         (
             "name = request_id if origin is None else origin.request_id",
