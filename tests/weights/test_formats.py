@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.layer_spec import Activation
-from jax_engine.operations import formats_for
+from jax_engine.operations import formats, formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels
@@ -240,3 +240,10 @@ def test_formats_of_this_device() -> None:
     for name in ("float32", "bfloat16", "float16"):
         assert formats_for(jnp.dtype(name)) == (Panels(), Dense())
     assert hash(Dense()) == hash(Dense()) and Dense() != IndexedDense()
+
+
+def test_formats_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU then indexes the stack of layers in the product, since XLA would copy each of them."""
+    monkeypatch.setattr(formats, "on_numba", lambda dtype: False)
+    for name in ("float32", "bfloat16", "float16"):
+        assert formats_for(jnp.dtype(name)) == (IndexedDense(), Dense())
