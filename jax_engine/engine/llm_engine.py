@@ -31,12 +31,10 @@ from jax_engine.engine.saved_state import save_state
 from jax_engine.engine.speculation import build_speculator
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import (
-    TakenStep,
     sampled_rows,
     sampled_tokens,
-    take_accepted,
     take_prompts,
-    take_tokens,
+    take_step,
 )
 from jax_engine.engine.vllm_config import vllm_config
 from jax_engine.engine.vllm_processors import request_processor
@@ -283,10 +281,9 @@ class LLMEngine:
         self._end_failed(step.failed)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result, step.verified))
-        now, taken = self.clock(), TakenStep()
-        given = taken, self.scheduler, running.requests, sampled, result, now
-        take_tokens(*given)
-        ended += take_accepted(*given)
+        now = self.clock()
+        taken = take_step(self.scheduler, running.requests, sampled, result, now)
+        ended += taken.ended
         if self.config.speculative_config is not None:
             self._pipeline.learn(plan, taken.accepted)
             running.note_drafts(plan, taken.accepted)

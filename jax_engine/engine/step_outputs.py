@@ -1,5 +1,6 @@
 """Distributes the results of a step to its requests."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,8 @@ class TakenStep:
         first: Requests that got their first token.
         before: For each token but its sequence's first: when the one before it came.
         num_first: First tokens of sequences; a beam search's are only known at its end.
-        accepted: Drafts that were right and kept, by seq_id.
+        accepted: How many drafts were right and kept, by seq_id.
+        ended: Requests that ended with one of these.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
@@ -32,7 +34,8 @@ class TakenStep:
     first: list[Request] = field(default_factory=list)
     before: list[float] = field(default_factory=list)
     num_first: int = 0
-    accepted: dict[int, int] = field(default_factory=dict)
+    accepted: Counter[int] = field(default_factory=Counter)
+    ended: list[SequenceGroup] = field(default_factory=list)
 
     @property
     def num_generated(self) -> int:
@@ -80,7 +83,30 @@ def take_prompts(
         row += item.num_tokens
 
 
-def take_tokens(
+def take_step(
+    scheduler: Scheduler,
+    requests: Mapping[str, Request],
+    sampled: SampledRows,
+    result: StepResult,
+    now: float,
+) -> TakenStep:
+    """Hands tokens, of which `Scheduler.update` has taken the first ones, to their requests.
+
+    What rows with drafts have drawn beyond those follows as far as it is accepted, one token of
+    each sequence at a time.
+    """
+    taken = TakenStep()
+    while sampled:
+        _take_round(taken, scheduler, requests, sampled, result, now)
+        rows = {item.seq.seq_id: row for item, row in sampled if item.drafts}
+        items, ended = scheduler.take_accepted() if rows else ([], [])
+        taken.ended += ended
+        taken.accepted.update([item.seq.seq_id for item in items])
+        sampled = [(item, rows[item.seq.seq_id] + 1) for item in items]
+    return taken
+
+
+def _take_round(
     taken: TakenStep,
     scheduler: Scheduler,
     requests: Mapping[str, Request],
@@ -88,7 +114,7 @@ def take_tokens(
     result: StepResult,
     now: float,
 ) -> None:
-    """Hands tokens, which the scheduler has already taken, to their requests: one a sequence."""
+    """Hands over one token a sequence."""
     before = taken.before
     for item, row in sampled:
         seq, group, *_ = item
@@ -103,34 +129,6 @@ def take_tokens(
             taken.stopped.append(group.request_id)
         if results.streams:
             taken.streaming[group.request_id] = request
-
-
-def take_accepted(
-    taken: TakenStep,
-    scheduler: Scheduler,
-    requests: Mapping[str, Request],
-    sampled: SampledRows,
-    result: StepResult,
-    now: float,
-) -> list[SequenceGroup]:
-    """Takes what rows with drafts have drawn beyond their first tokens, as far as it is accepted.
-
-    Returns:
-        The groups that finished now.
-    """
-    rows = {item.seq.seq_id: row for item, row in sampled if item.drafts}
-    ended: list[SequenceGroup] = []
-    while rows:
-        items, groups = scheduler.take_accepted()
-        if not items:
-            break
-        ended += groups
-        for item in items:
-            rows[item.seq.seq_id] += 1
-            taken.accepted[item.seq.seq_id] = taken.accepted.get(item.seq.seq_id, 0) + 1
-        more = [(item, rows[item.seq.seq_id]) for item in items]
-        take_tokens(taken, scheduler, requests, more, result, now)
-    return ended
 
 
 def _take_first(taken: TakenStep, request: Request, item: ScheduledSequence, now: float) -> None:

@@ -11,7 +11,7 @@ from jax_engine.speculation.drafter import Asked, Drafter
 from jax_engine.speculation.pace import Pace
 
 logger = logging.getLogger("jax_engine")
-MAX_DRAFT_TOKENS = 32  # of all sequences in one step; more rows cost a CPU as much as they save
+MAX_DRAFT_TOKENS = 32  # of all sequences in one step
 
 
 class Speculator:

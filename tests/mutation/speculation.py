@@ -58,9 +58,9 @@ ENGINE: list[Mutant] = [
     *plant(
         "jax_engine/engine/step_outputs.py",
         PAIRS,
-        ("            rows[item.seq.seq_id] += 1\n", "", "all tokens have the first one's numbers"),
-        ("        take_tokens(taken, scheduler, requests, more, result, now)\n", "",
-         "accepted tokens are not looked at"),
+        ("rows[item.seq.seq_id] + 1)", "rows[item.seq.seq_id])",
+         "all tokens have the first one's numbers"),
+        ("    while sampled:\n", "    if sampled:\n", "accepted tokens are not looked at"),
     ),
     *plant(
         "jax_engine/core/make_step.py",
