@@ -4,7 +4,7 @@ A crowd is drawn by NumPy from one number, since Hypothesis would take longer ov
 the engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +98,7 @@ def compare(
     requests = [one.request for one in guests]
     leaves = {one.request.request_id: one.leaves for one in guests if one.leaves is not None}
     together = serve(InProcess(engine), requests, leaves)
-    if any(found_generated(one, requests) for one in together.values()):
+    if any_found_generated(together, requests):
         together = {name: one for name, one in together.items() if not one.num_cached_tokens}
     roomy = replace(pool, block_size=16, num_blocks=2 + pool.max_len // 4, max_seqs=MAX_SEQS)
     alone = serve_one_by_one(roomy, [one for one in requests if one.request_id in together])
@@ -151,17 +151,31 @@ def serve(
     return outputs
 
 
-def found_generated(output: RequestOutput, requests: Sequence[Request]) -> bool:
-    """Whether the cache held more of its prompt than any other prompt has."""
-    prompt, shared = list(output.prompt_token_ids), 0
-    if not output.num_cached_tokens:
-        return False
+def found_generated(
+    name: str, together: Mapping[str, RequestOutput], requests: Sequence[Request]
+) -> bool:
+    """Whether the cache may have held, of a request's prompt, tokens that another one generated.
+
+    Whose prompt is the beginning of what was found, and whose first token follows there, has the
+    next token's keys and values from a decode. Of a beam search, and of the best of several
+    samples, each token is taken for generated: those that were dropped are in no output.
+    """
+    prompt, found = list(together[name].prompt_token_ids), together[name].num_cached_tokens or 0
     for other in requests:
-        if other.request_id != output.request_id:
-            pairs = enumerate(zip(prompt, other.prompt, strict=False))
-            same = next((i for i, (a, b) in pairs if a != b), min(len(prompt), len(other.prompt)))
-            shared = max(shared, same)
-    return output.num_cached_tokens > shared
+        end = len(other.prompt)
+        if other.request_id == name or end >= found or prompt[:end] != list(other.prompt):
+            continue
+        output = together.get(other.request_id)
+        samples = [] if output is None else [list(one.token_ids[:1]) for one in output.outputs]
+        unseen = other.given["use_beam_search"] or other.given.get("best_of")
+        if unseen or [prompt[end]] in samples:
+            return True
+    return False
+
+
+def any_found_generated(together: Mapping[str, RequestOutput], requests: Sequence[Request]) -> bool:
+    """Whether somebody may have; who finds somebody else's keys after that has them as well."""
+    return any(found_generated(name, together, requests) for name in together)
 
 
 def said(output: RequestOutput) -> Said:
