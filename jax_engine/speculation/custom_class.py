@@ -53,6 +53,10 @@ class CustomDrafter:
             )
         return [[int(token) for token in (() if one is None else one)] for one in found]
 
+    def promises(self, one: Asked) -> bool:
+        """The class alone could tell, and vLLM's interface does not ask it."""
+        return True
+
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in seq_ids:
             self._known.pop(seq_id, None)

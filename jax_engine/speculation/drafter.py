@@ -32,5 +32,11 @@ class Drafter(Protocol):
         the model. There may be none.
         """
 
+    def promises(self, one: Asked) -> bool:
+        """Whether there may be guesses worth waiting for when one more token is known.
+
+        If not, the step that verifies them need not wait for that token: it is planned ahead.
+        """
+
     def forget(self, seq_ids: set[int]) -> None:
         """These sequences have ended."""

@@ -27,13 +27,17 @@ class NgramDrafter:
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
 
+    def promises(self, one: Asked) -> bool:
+        """Whether the tokens known so far have a match that the next one can complete."""
+        tokens = self._tokens(one)
+        return self._min == 1 or last_match(tokens, self._min - 1, self._min - 1) is not None
+
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in seq_ids:
             self._texts.pop(seq_id, None)
 
     def _propose(self, one: Asked) -> list[int]:
-        text = self._texts.setdefault(one.seq_id, Text())
-        tokens = text.upto(one.token_ids)
+        tokens = self._tokens(one)
         end = last_match(tokens, self._min, self._max)
         if end is None:
             return []
@@ -41,6 +45,9 @@ class NgramDrafter:
         while len(behind) < one.most:  # at its end a text that repeats itself goes on with itself
             behind += behind
         return behind[: one.most]
+
+    def _tokens(self, one: Asked) -> np.ndarray:
+        return self._texts.setdefault(one.seq_id, Text()).upto(one.token_ids)
 
 
 def last_match(tokens: np.ndarray, low: int, high: int) -> int | None:

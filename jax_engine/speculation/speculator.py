@@ -59,12 +59,16 @@ class Speculator:
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
-        follow = [
-            (item.seq, item.group.max_drafts)
-            for item in plan.scheduled
-            if item.num_samples and item.group.max_drafts
-        ]
-        return bool(self._wanting(follow))
+        follow = [item for item in plan.scheduled if item.num_samples and item.group.max_drafts]
+        salted = {item.seq.seq_id for item in follow if item.group.cache_salt is not None}
+        wanting = self._wanting([(item.seq, item.group.max_drafts) for item in follow])
+        return any(
+            not self._adaptive
+            or self._drafter.promises(
+                Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, seq.seq_id not in salted)
+            )
+            for seq, most in wanting
+        )
 
     def learn(self, scheduled: Iterable[ScheduledSequence], accepted: dict[int, int]) -> None:
         """Takes note of a step.

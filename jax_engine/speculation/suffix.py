@@ -18,6 +18,8 @@ from jax_engine.speculation.text import NONE, Places, Text
 # too little. The newest ones vote: so many of the sequence, and so many of others.
 KEY_LENGTHS = (4, 2)
 MOST_PLACES = 32
+# Steps are not planned ahead while a match of so many tokens may come.
+WORTH_WAITING = 3
 
 
 class SuffixDrafter:
@@ -51,6 +53,16 @@ class SuffixDrafter:
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
 
+    def promises(self, one: Asked) -> bool:
+        """Whether the next token can complete a match of three: two say little, and come often."""
+        tokens = self._tokens(one)
+        n = min(len(tokens), self._depth, WORTH_WAITING - 1)
+        if len(_own_places(tokens, n).at):
+            return True
+        if self._corpus is None or not one.shares or n not in self._keys:
+            return False
+        return len(self._corpus.places(tuple(tokens[-n:].tolist()), 1).at) > 0
+
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in sorted(seq_ids & self._texts.keys()):
             text, prompt_len, shares = self._texts.pop(seq_id)
@@ -58,14 +70,17 @@ class SuffixDrafter:
                 self._corpus.add(text.tokens[prompt_len:])
 
     def _propose(self, one: Asked) -> list[int]:
-        text, *_ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len, one.shares))
-        tokens = text.upto(one.token_ids)
+        tokens = self._tokens(one)
         for n in self._keys:
             if n <= len(tokens):
                 guesses = self._follow(tokens, n, one)
                 if guesses is not None:
                     return guesses
         return []
+
+    def _tokens(self, one: Asked) -> np.ndarray:
+        text, *_ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len, one.shares))
+        return text.upto(one.token_ids)
 
     def _follow(self, tokens: np.ndarray, n: int, one: Asked) -> list[int] | None:
         """Guesses from the places behind the longest suffix; None if it is shorter than n."""

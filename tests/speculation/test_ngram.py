@@ -78,3 +78,15 @@ def test_a_forgotten_sequence_leaves_nothing() -> None:
     assert drafter.propose([Asked(0, [5, 6, 5], 3, 9)]) == [[6, 5, 6, 5, 6, 5, 6, 5, 6]]
     drafter.forget({0, 1})
     assert drafter.propose([Asked(0, [7, 8, 5], 3, 9)]) == [[]]
+
+
+@given(tokens=texts, low=st.integers(1, 4), more=st.integers(0, 3))
+@example(tokens=[1, 1], low=2, more=0)  # the next token ends a match that overlaps itself
+@example(tokens=[0, 1], low=2, more=0)
+def test_a_promise_is_that_some_next_token_brings_guesses(
+    tokens: list[int], low: int, more: int
+) -> None:
+    drafter = NgramDrafter(low, low + more)
+    promised = drafter.promises(Asked(1, tokens, 1, 4))
+    after = [drafter.propose([Asked(2 + t, [*tokens, t], 1, 4)])[0] for t in range(3)]
+    assert promised is any(after)

@@ -18,8 +18,11 @@ VOCABULARY = 10
 class Drafter:
     """Guesses by a function, and notes whom it knows."""
 
-    def __init__(self, guess: Callable[[Asked], list[int]] = lambda one: [1, 2, 3]) -> None:
-        self.guess = guess
+    def __init__(
+        self, guess: Callable[[Asked], list[int]] = lambda one: [1, 2, 3], promised: bool = True
+    ) -> None:
+        self.guess, self.promised = guess, promised
+        self.looked_at: list[Asked] = []
         self.known: set[int] = set()
         self.asked: list[tuple[int, int]] = []
 
@@ -27,6 +30,10 @@ class Drafter:
         self.known |= {one.seq_id for one in asked}
         self.asked = [(one.seq_id, one.most) for one in asked]
         return [self.guess(one) for one in asked]
+
+    def promises(self, one: Asked) -> bool:
+        self.looked_at.append(one)
+        return self.promised
 
     def forget(self, seq_ids: set[int]) -> None:
         self.known -= seq_ids
@@ -184,3 +191,25 @@ def test_no_step_waits_for_those_that_rest() -> None:
     assert one.waits(plan(resting))  # its rest is over
     one.propose(both)
     assert [seq_id for seq_id, _ in drafter.asked] == [1, 2]
+
+
+@pytest.mark.parametrize("promised", [True, False])
+def test_a_step_is_planned_ahead_where_no_guess_is_in_sight(promised: bool) -> None:
+    drafter = Drafter(promised=promised)
+    salted = group(2)
+    salted.cache_salt = "a"
+    assert speculator(drafter, adaptive=True).waits(plan(group(1), salted)) is promised
+    seen = [(one.seq_id, one.token_ids, one.prompt_len, one.shares) for one in drafter.looked_at]
+    assert seen == [(1, [4, 5, 6, 7], 3, True), (2, [4, 5, 6, 7], 3, False)][: 2 - promised]
+    assert speculator(drafter, adaptive=False).waits(plan(group(1)))
+
+
+def test_who_was_not_in_sight_of_guesses_is_asked_at_once_when_it_is() -> None:
+    """No rest is taken meanwhile: a text that begins to copy is noticed in the step it does."""
+    drafter = Drafter(promised=False)
+    one, asker = group(1), speculator(drafter, adaptive=True)
+    for _ in range(40):
+        assert not asker.waits(plan(one))
+        asker.learn(plan(one).scheduled, {})
+    drafter.promised = True
+    assert asker.waits(plan(one))

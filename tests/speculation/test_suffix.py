@@ -139,6 +139,18 @@ def test_places_of_the_same_hash_are_told_apart(
     assert guesses == expected(tokens, outputs, 9, PLAIN)
 
 
+@given(tokens=texts, outputs=st.lists(texts, max_size=5), shares=st.booleans())
+@example(tokens=[0, 1], outputs=[[2, 0, 1, 0]], shares=True)
+@example(tokens=[0, 1], outputs=[[2, 0, 1, 0]], shares=False)
+def test_a_promise_is_that_the_last_two_tokens_stood_before(
+    tokens: list[int], outputs: list[list[int]], shares: bool
+) -> None:
+    """Then the next one may end a match of three; a lone first token promises what one can."""
+    promised = drafter_that_knows(*outputs).promises(Asked(99, tokens, 1, 5, shares))
+    known = outputs if shares else []
+    assert promised is bool(len(tokens) > 1 and places(tokens, known, 2, MANY))
+
+
 def drafter_that_knows(*outputs: list[int], **changes: Any) -> SuffixDrafter:
     drafter = SuffixDrafter(**(PLAIN | changes))
     for i, one in enumerate(outputs):
