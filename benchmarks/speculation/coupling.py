@@ -11,7 +11,8 @@ the probability that the guess is accepted, for four rules:
 - same number: both draw by inverse CDF with one uniform number. They agree where the token's two
   intervals overlap. This costs nothing here, since a draw's number follows from seed and position.
 - race: both take the token that maximises log p + Gumbel noise, with the same noise.
-- rejection: sum of min(p, q), the most that any rule can reach.
+- rejection: sum of min(p, q), the most that a guess which is drawn from q can reach. A greedy guess
+  is not drawn from q, so it may be accepted more often.
 """
 
 import argparse
@@ -120,7 +121,10 @@ def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
 def study(size: int, count: int) -> dict[str, Any]:
     """For each drafter and temperature, the mean of each rule over all positions."""
     model = hf_directory(folder() / "checkpoints")
-    target, tokenizer = LLM(str(model), **SETTINGS), LLM(max_model_len=512, num_gpu_blocks_override=64)
+    target, tokenizer = (
+        LLM(str(model), **SETTINGS),
+        LLM(max_model_len=512, num_gpu_blocks_override=64),
+    )
     conversations = [*texts.chat(), *texts.code_edits(), *texts.quotes()]
     chosen = conversations[:: -(-len(conversations) // count)]
     prompts = measure.chat_prompts(tokenizer, chosen)

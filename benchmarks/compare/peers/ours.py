@@ -20,6 +20,7 @@ def load(settings):
         skip_tokenizer_init=True,
         load_format=settings["load_format"],
         quantization=settings.get("quantization"),
+        speculative_config=settings.get("speculative"),
     )
     versions = {name: version(name) for name in ("jax", "jaxlib")}
     run_pass = make_run(llm.llm_engine, SamplingParams)

