@@ -1,0 +1,179 @@
+"""Opens the draft model of `speculative_config` and builds what it runs on.
+
+It is opened, and refused, before the target's weights are read: it shares the target's memory.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax_engine.checks import shown
+from jax_engine.config import EngineConfig
+from jax_engine.errors import ConfigError
+from jax_engine.models.load import ModelFiles, open_model
+from jax_engine.models.resolve import HubOptions
+from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.draft_model import scratch_blocks
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
+from jax_engine.step import Runner
+from jax_engine.tokenization.old_tokenizers import has_old_tokenizer
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from jax_engine.worker.step_shape import largest_step_shape
+from jax_engine.worker.worker import Worker
+
+logger = logging.getLogger("jax_engine")
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """A draft model whose files were found.
+
+    Attributes:
+        max_model_len: The longest text that it guesses for.
+        num_scratch: Blocks of its cache beside those of the target's.
+        budget: Tokens that it computes in one step.
+    """
+
+    files: ModelFiles
+    max_model_len: int
+    num_scratch: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class DraftParts:
+    """What a drafter with a draft model is made of.
+
+    Attributes:
+        runner: It has the model, and a cache with more blocks than the target's.
+        num_blocks: Blocks of the target's cache.
+        cost: What a guess costs, in steps of the target: the ratio of the weights' bytes, all of
+            which a step reads.
+    """
+
+    runner: Runner
+    num_blocks: int
+    max_model_len: int
+    budget: int
+    cost: float
+
+
+def open_draft(
+    config: EngineConfig,
+    dtype: Any,
+    max_model_len: int,
+    budget: int,
+    target: ModelFiles,
+    target_tokenizer: Callable[[], Tokenizer],
+) -> DraftModel | None:
+    """Finds the draft model and reads its configuration; None if there is to be none.
+
+    Args:
+        max_model_len, budget: The engine's.
+
+    Raises:
+        ConfigError: It cannot be one for this target, or a key does not suit it.
+        ModelNotFoundError, WeightsError: As of the target.
+    """
+    given = config.speculative_config
+    if given is None or given.method != "draft_model":
+        return None
+    hub = HubOptions(given.revision, config.download_dir, config.hf_token)
+    try:
+        files = _open(config, given, dtype, max_model_len, hub)
+    except ConfigError as error:
+        raise ConfigError(f"speculative_config: model {shown(given.model)}: {error}") from error
+    if files.abstract.config.head is not None:
+        raise ConfigError(
+            f"speculative_config: model must generate text, got {shown(given.model)}, which has a "
+            f"head for scores ({files.abstract.config.head.task})"
+        )
+    if not config.skip_tokenizer_init:
+        _check_vocabulary(given, files, hub, target_tokenizer())
+    most = given.num_speculative_tokens
+    assert most is not None, "its default was set"
+    return DraftModel(
+        files,
+        min(max_model_len, given.max_model_len or files.abstract.config.max_context_len),
+        scratch_blocks(most, MAX_DRAFT_TOKENS, config.max_num_seqs, config.block_size),
+        max(budget, MAX_DRAFT_TOKENS),
+    )
+
+
+def build_draft(
+    draft: DraftModel, config: EngineConfig, dtype: Any, cache_dtype: Any, target: ModelFiles,
+    num_blocks: int,
+) -> DraftParts:  # fmt: skip
+    """Makes the draft's runner, as yet without weights."""
+    given = config.speculative_config
+    assert given is not None, "it has opened the model"
+    runner = Worker(
+        draft.files.abstract,
+        num_blocks=num_blocks + draft.num_scratch,
+        num_cpu_blocks=0,
+        block_size=config.block_size,
+        max_model_len=draft.max_model_len,
+        max_rows=largest_step_shape(draft.budget, MAX_DRAFT_TOKENS).num_rows,
+        dtype=dtype,
+        cache_dtype=cache_dtype,
+        enforce_eager=config.enforce_eager if given.enforce_eager is None else given.enforce_eager,
+        cudagraph_mode=config.cudagraph_mode,
+    )
+    cost = draft.files.abstract.num_bytes / max(1, target.abstract.num_bytes)
+    return DraftParts(runner, num_blocks, draft.max_model_len, draft.budget, cost)
+
+
+def _open(
+    config: EngineConfig,
+    given: SpeculativeConfig,
+    dtype: Any,
+    max_model_len: int,
+    hub: HubOptions,
+) -> ModelFiles:
+    def opened(length: int | None) -> ModelFiles:
+        return open_model(
+            given.model,
+            dtype=dtype,
+            load_format="dummy" if config.load_format == "dummy" else "auto",
+            seed=config.seed,
+            max_model_len=length,
+            hub=hub,
+            quantization=given.quantization,
+        )
+
+    files = opened(given.max_model_len)
+    longest = min(max_model_len, files.abstract.config.max_context_len)
+    spec = files.abstract.config.spec
+    if given.max_model_len is None and spec.for_length(longest) != spec:
+        return opened(longest)  # some positions are turned otherwise in longer texts
+    return files
+
+
+def _check_vocabulary(
+    given: SpeculativeConfig, files: ModelFiles, hub: HubOptions, target: Tokenizer
+) -> None:
+    """
+    Raises:
+        ConfigError: The draft model has other tokens than the target.
+    """
+    source = files.gguf or files.abstract.source
+    if isinstance(source, Path) and not (
+        any(source.glob("tokenizer*")) or has_old_tokenizer(source)
+    ):
+        return  # it is made for the target's
+    own = load_tokenizer(source, hub)
+    mine, others = own.backend.get_vocab(), target.backend.get_vocab()
+    differ = [token for token, number in mine.items() if others.get(token, number) != number]
+    if differ or len(mine.keys() & others.keys()) < min(len(mine), len(others)):
+        raise ConfigError(
+            f"speculative_config: model must have the target's vocabulary ({len(others)} tokens), "
+            f"got {shown(given.model)} with another one ({len(mine)} tokens, "
+            f"{len(mine.keys() & others.keys())} of them the target's, {len(differ)} of these with "
+            "another number): take a smaller model of the target's family"
+        )
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    return any(directory.glob("tokenizer*")) or has_old_tokenizer(directory)
