@@ -70,12 +70,14 @@ class DraftModelDrafter:
         found: dict[int, list[int] | None] = {}
         wanted = []
         for one in asked:
+            held = one.held
+            assert held is not None, "all requests were opened"
             # The last guess is drawn, and not computed
-            most = min(one.most, self._max_len + 1 - len(one.token_ids))
+            most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))
             found[one.seq_id] = None if most > 0 else []
-            if most > 0 and one.held is not None and one.held.own_end:
+            if most > 0 and held.own_end:
                 hashes = self._hashes.setdefault(one.seq_id, PrefixHashes())
-                wanted.append(_Wanted(one, one.held, hashes.upto(one.token_ids), most))
+                wanted.append(_Wanted(one, held, hashes.upto(one.token_ids), most))
         rows = self._rows(wanted)
         if rows:
             drawn = self._runner.draw([row for _, row in rows])

@@ -19,12 +19,14 @@ class Held(NamedTuple):
             sequence has it yet.
         setup: Its request.
         sample: Which of the request's samples it is.
+        room: How many guesses can be right at most: one more token ends it for its length.
     """
 
     blocks: Int32[np.ndarray, " N"]
     own_end: bool
     setup: RequestSetup
     sample: int
+    room: int
 
 
 class Asked(NamedTuple):

@@ -59,7 +59,7 @@ class Speculator:
             if group.cache_salt is not None
             for seq in group.unfinished()
         }
-        numbers = {seq.seq_id: group.number for group in running for seq in group.unfinished()}
+        groups = {seq.seq_id: group for group in running for seq in group.unfinished()}
         asked = [
             Asked(
                 seq.seq_id,
@@ -67,7 +67,7 @@ class Speculator:
                 seq.prompt_len,
                 most,
                 seq.seq_id not in salted,
-                self._held(scheduler, seq, numbers[seq.seq_id]),
+                self._held(scheduler, seq, groups[seq.seq_id]),
             )
             for seq, most in self._wanting(list(_decodes(running)))
         ]
@@ -87,16 +87,17 @@ class Speculator:
         self._asked = set(found)
         return found
 
-    def _held(self, scheduler: Scheduler, seq: TokenSequence, number: int) -> Held | None:
+    def _held(self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup) -> Held | None:
         """None of a request that was not opened."""
-        setup = self._setups.get(number)
+        setup = self._setups.get(group.number)
         if setup is None:
             return None
         blocks = scheduler.block_manager
         table = blocks.tables[seq.seq_id]  # its computed tokens are there
         end = table.ids[seq.num_computed_tokens // blocks.block_size :]
         own_end = all(blocks.ref_count(block) == 1 for block in end)
-        return Held(table.row[: len(table.ids)], own_end, setup, seq.index)
+        room = group.stop.max_len - len(seq.token_ids) - 1
+        return Held(table.row[: len(table.ids)], own_end, setup, seq.index, room)
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
