@@ -84,3 +84,10 @@ class Watch:
             for token in found:
                 assert token == int(logits_of(hidden_after(text) + shift).argmax()), (tokens, found)
                 text.append(token)
+
+    def check_drawn(self, texts: Sequence[list[int]]) -> None:
+        """All guesses are what one of these texts has there, as far as it goes."""
+        for tokens, found in self.guesses:
+            rests = [text[len(tokens) :] for text in texts if text[: len(tokens)] == tokens]
+            shorter = [(rest[: len(found)], found[: len(rest)]) for rest in rests]
+            assert any(rest == guessed for rest, guessed in shorter), (tokens, found)
