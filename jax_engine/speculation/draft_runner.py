@@ -13,7 +13,9 @@ from jaxtyping import Int32
 from jax_engine.sampling.inputs import row_fields
 from jax_engine.step import Moves, RequestSetup, Row, Runner, Samples, Step, Ticket
 
-FEW_TOKENS = 8  # of an output, which are computed as decodes: no larger step need be compiled
+# Outputs' tokens, up to so many in a step, are computed as decodes. A step of two tokens then has
+# two rows, and is not padded like one with a prompt.
+MOST_DECODES = 32
 
 
 @dataclass(slots=True)
@@ -83,8 +85,16 @@ class DraftRunner:
         self.runner.recover()
 
     def _first_rows(self, rows: list[DraftRow]) -> list[Row]:
+        in_outputs = all([row.start >= len(row.setup.prompt_token_ids) for row in rows])
+        decodes = in_outputs and sum([len(row.token_ids) for row in rows]) <= MOST_DECODES
         return [
-            Row(row.index, row.setup.number, row.start, row.token_ids, None, _decodes(row))
+            Row(
+                row.index,
+                row.setup.number,
+                row.start,
+                row.token_ids,
+                num_draft=len(row.token_ids) - 1 if decodes else 0,
+            )
             for row in rows
         ]
 
@@ -147,10 +157,3 @@ def draft_setup(setup: RequestSetup, *, greedy: bool, vocab_size: int) -> Reques
         token_states=False,
         is_special=False,
     )
-
-
-def _decodes(row: DraftRow) -> int:
-    """How many of a row's tokens count as guesses: a few of an output are computed as decodes."""
-    in_output = row.start >= len(row.setup.prompt_token_ids)
-    few = len(row.token_ids) <= FEW_TOKENS
-    return len(row.token_ids) - 1 if in_output and few else 0

@@ -6,13 +6,12 @@ shows in the guesses.
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.engine.request_setup import request_setup
 from jax_engine.speculation.draft_model import scratch_blocks
-from jax_engine.speculation.draft_runner import FEW_TOKENS, draft_setup
+from jax_engine.speculation.draft_runner import MOST_DECODES, draft_setup
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from tests.support.builders import small_engine
 from tests.support.draft_models import OtherModel, Watch, draft_config
@@ -284,20 +283,25 @@ def test_scratch_blocks_are_enough_for_any_step(most: int, max_seqs: int, block_
     assert scratch_blocks(most, MAX_DRAFT_TOKENS, max_seqs, block_size) == needed
 
 
-def test_a_few_tokens_of_an_output_are_decodes() -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_a_few_tokens_of_outputs_are_decodes(many: bool) -> None:
     """So no step for prompts is compiled for them."""
-    engine = small_engine(speculation=draft_config(3), draft={"model": OtherModel()})
+    sizes: dict[str, Any] = {"max_model_len": 64, "num_gpu_blocks": 80}
+    engine = small_engine(speculation=draft_config(3), draft={"model": OtherModel()}, **sizes)
     watch = Watch(engine)
-    rows = []
+    steps: list[Any] = []
     launch = watch._launch
-
-    def noted(step: Any) -> Any:
-        rows.extend(step.rows)
-        return launch(step)
-
-    watch._launch = noted
-    run(engine, SamplingParams(**GREEDY))
-    for row in rows:
-        few = row.start >= len(PROMPT) and len(row.tokens) <= FEW_TOKENS
-        assert row.num_draft == (len(row.tokens) - 1 if few else 0)
-    assert any(row.num_draft for row in rows) and np.all([row.history is None for row in rows])
+    watch._launch = lambda step: steps.append(step) or launch(step)
+    params = SamplingParams(**SAMPLED | {"n": 3, "max_tokens": 40})
+    engine.add_request("r", {"prompt_token_ids": PROMPT}, params)
+    while engine.has_unfinished_requests():
+        if many and engine.stats().num_steps == 20:  # about 20 tokens each are to be computed anew
+            watch.drafter._slots[:] = 0
+        engine.step()
+    watch.check_greedy(shift=1.0)
+    in_outputs = [step for step in steps if all(row.start >= len(PROMPT) for row in step.rows)]
+    for step in steps:
+        few = step in in_outputs and sum(len(row.tokens) for row in step.rows) <= MOST_DECODES
+        for row in step.rows:
+            assert row.num_draft == (len(row.tokens) - 1 if few else 0) and row.history is None
+    assert any(row.num_draft for step in steps for row in step.rows)
