@@ -15,7 +15,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
-from jax_engine.engine.draft_model import DraftModel, DraftParts, build_draft, open_draft
+from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, tells_kernels
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
@@ -138,7 +138,7 @@ def _build(config: EngineConfig) -> EngineParts:
         worker.set_weights(loading.result())
         drafting = None
         if draft and loading_draft:
-            drafting = build_draft(draft, config, dtype, cache_dtype, files, memory.num_blocks)
+            drafting = _draft_parts(draft, config, model, memory.num_blocks)
             drafting.runner.set_weights(loading_draft.result())
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
@@ -163,6 +163,32 @@ def _build(config: EngineConfig) -> EngineParts:
         model.head,
         drafting,
     )
+
+
+def _draft_parts(
+    draft: DraftModel, config: EngineConfig, target: LoadedModel, num_blocks: int
+) -> DraftParts:
+    """Makes the draft's runner, as yet without weights.
+
+    Args:
+        num_blocks: Those of the target's cache.
+    """
+    given = config.speculative_config
+    assert given is not None, "it has opened the model"
+    runner = Worker(
+        draft.files.abstract,
+        num_blocks=num_blocks + draft.num_scratch,
+        num_cpu_blocks=0,
+        block_size=config.block_size,
+        max_model_len=draft.max_model_len,
+        max_rows=largest_step_shape(draft.budget, MAX_DRAFT_TOKENS).num_rows,
+        dtype=resolve_dtype(config.dtype),
+        cache_dtype=resolve_cache_dtype(config),
+        enforce_eager=config.enforce_eager if given.enforce_eager is None else given.enforce_eager,
+        cudagraph_mode=config.cudagraph_mode,
+    )
+    cost = draft.files.abstract.num_bytes / max(1, target.num_bytes)
+    return DraftParts(runner, num_blocks, draft.max_model_len, draft.budget, cost)
 
 
 def resolve_dtype(name: str) -> Any:

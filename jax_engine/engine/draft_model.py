@@ -1,4 +1,4 @@
-"""Opens the draft model of `speculative_config` and builds what it runs on.
+"""Opens the draft model of `speculative_config`.
 
 It is opened, and refused, before the target's weights are read: it shares the target's memory.
 """
@@ -20,8 +20,6 @@ from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Runner
 from jax_engine.tokenization.old_tokenizers import has_old_tokenizer
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
-from jax_engine.worker.step_shape import largest_step_shape
-from jax_engine.worker.worker import Worker
 
 logger = logging.getLogger("jax_engine")
 
@@ -100,29 +98,6 @@ def open_draft(
         scratch_blocks(most, MAX_DRAFT_TOKENS, config.max_num_seqs, config.block_size),
         max(budget, MAX_DRAFT_TOKENS),
     )
-
-
-def build_draft(
-    draft: DraftModel, config: EngineConfig, dtype: Any, cache_dtype: Any, target: ModelFiles,
-    num_blocks: int,
-) -> DraftParts:  # fmt: skip
-    """Makes the draft's runner, as yet without weights."""
-    given = config.speculative_config
-    assert given is not None, "it has opened the model"
-    runner = Worker(
-        draft.files.abstract,
-        num_blocks=num_blocks + draft.num_scratch,
-        num_cpu_blocks=0,
-        block_size=config.block_size,
-        max_model_len=draft.max_model_len,
-        max_rows=largest_step_shape(draft.budget, MAX_DRAFT_TOKENS).num_rows,
-        dtype=dtype,
-        cache_dtype=cache_dtype,
-        enforce_eager=config.enforce_eager if given.enforce_eager is None else given.enforce_eager,
-        cudagraph_mode=config.cudagraph_mode,
-    )
-    cost = draft.files.abstract.num_bytes / max(1, target.abstract.num_bytes)
-    return DraftParts(runner, num_blocks, draft.max_model_len, draft.budget, cost)
 
 
 def _open(
