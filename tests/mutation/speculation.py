@@ -122,7 +122,7 @@ DRAFT_MODEL: list[Mutant] = [
         ("[-(sample[i] + 1)]", "[-(i + 1)]", "a row goes on with another row's guess"),
         ("[number for number in closed if number not in setups]", "closed",
          "a request that comes again is forgotten at once"),
-        ("        rows[:, places[\"temperature\"]] = 0", "        pass", "greedy guesses are drawn"),
+        ('        rows[:, places["temperature"]] = 0', "        pass", "greedy guesses are drawn"),
         ("num_draft=len(row.token_ids) - 1 if decodes else 0", "num_draft=0",
          "two tokens of an output take a step for prompts"),
     ),
