@@ -188,7 +188,8 @@ def _draft_parts(
         cudagraph_mode=config.cudagraph_mode,
     )
     cost = draft.files.abstract.num_bytes / max(1, target.num_bytes)
-    return DraftParts(runner, num_blocks, draft.max_model_len, draft.budget, cost)
+    sizes = num_blocks, draft.max_model_len, draft.budget
+    return DraftParts(runner, *sizes, cost, draft.tokenizers)
 
 
 def resolve_dtype(name: str) -> Any:

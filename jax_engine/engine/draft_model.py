@@ -32,12 +32,14 @@ class DraftModel:
         max_model_len: The longest text that it guesses for.
         num_scratch: Blocks of its cache beside those of the target's.
         budget: Tokens that it computes in one step.
+        tokenizers: The target's and its own, if they have other vocabularies.
     """
 
     files: ModelFiles
     max_model_len: int
     num_scratch: int
     budget: int
+    tokenizers: tuple[Tokenizer, Tokenizer] | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class DraftParts:
         num_blocks: Blocks of the target's cache.
         cost: What a guess costs, in steps of the target: the ratio of the weights' bytes, all of
             which a step reads.
+        tokenizers: As in `DraftModel`.
     """
 
     runner: Runner
@@ -56,6 +59,7 @@ class DraftParts:
     max_model_len: int
     budget: int
     cost: float
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None
 
 
 def open_draft(
@@ -88,15 +92,19 @@ def open_draft(
             f"speculative_config: model must generate text, got {shown(given.model)}, which has a "
             f"head for scores ({files.abstract.config.head.task})"
         )
+    tokenizers = None
     if not config.skip_tokenizer_init:
-        _check_vocabulary(given, files, hub, target_tokenizer())
+        tokenizers = _other_vocabularies(given, files, hub, target_tokenizer())
     most = given.num_speculative_tokens
     assert most is not None, "its default was set"
     return DraftModel(
         files,
         min(max_model_len, given.max_model_len or files.abstract.config.max_context_len),
-        scratch_blocks(most, MAX_DRAFT_TOKENS, config.max_num_seqs, config.block_size),
+        0
+        if tokenizers
+        else scratch_blocks(most, MAX_DRAFT_TOKENS, config.max_num_seqs, config.block_size),
         max(budget, MAX_DRAFT_TOKENS),
+        tokenizers,
     )
 
 
@@ -126,28 +134,34 @@ def _open(
     return files
 
 
-def _check_vocabulary(
+def _other_vocabularies(
     given: SpeculativeConfig, files: ModelFiles, hub: HubOptions, target: Tokenizer
-) -> None:
-    """
+) -> tuple[Tokenizer, Tokenizer] | None:
+    """The target's tokenizer and the draft's, if their tokens are not the same ones.
+
+    A model may lack some of the other's tokens, as one of a family lacks those for tools.
+
     Raises:
-        ConfigError: The draft model has other tokens than the target.
+        ConfigError: The tokens are other ones, and no strings of bytes that could be translated.
     """
     source = files.gguf or files.abstract.source
-    if isinstance(source, Path) and not (
-        any(source.glob("tokenizer*")) or has_old_tokenizer(source)
-    ):
-        return  # it is made for the target's
+    if isinstance(source, Path) and not _has_tokenizer(source):
+        return None  # it is made for the target's
     own = load_tokenizer(source, hub)
     mine, others = own.backend.get_vocab(), target.backend.get_vocab()
-    differ = [token for token, number in mine.items() if others.get(token, number) != number]
-    if differ or len(mine.keys() & others.keys()) < min(len(mine), len(others)):
-        raise ConfigError(
-            f"speculative_config: model must have the target's vocabulary ({len(others)} tokens), "
-            f"got {shown(given.model)} with another one ({len(mine)} tokens, "
-            f"{len(mine.keys() & others.keys())} of them the target's, {len(differ)} of these with "
-            "another number): take a smaller model of the target's family"
-        )
+    same = sum(others.get(token) == number for token, number in mine.items())
+    if same == min(len(mine), len(others)):
+        return None
+    for tokenizer, whose in ((target, "the target"), (own, "the draft model")):
+        table = tokenizer.token_bytes
+        if table is None or table.strips_first_space:
+            raise ConfigError(
+                f"speculative_config: model must have the target's vocabulary ({len(others)} "
+                f"tokens), got {shown(given.model)} with another one ({len(mine)} tokens, {same} "
+                f"of them the same), and {whose} has a tokenizer that does not write texts byte by "
+                "byte: take a smaller model of the target's family"
+            )
+    return target, own
 
 
 def _has_tokenizer(directory: Path) -> bool:

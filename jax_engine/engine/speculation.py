@@ -10,6 +10,7 @@ from jax_engine.speculation.draft_model import DraftModelDrafter
 from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
 from jax_engine.speculation.drafter import Drafter
 from jax_engine.speculation.ngram import NgramDrafter
+from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter
 from jax_engine.speculation.speculator import Speculator
 from jax_engine.speculation.suffix import SuffixDrafter
 
@@ -51,14 +52,20 @@ def _drafter(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
 def _of_draft_model(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
     draft = parts.draft
     assert draft is not None, "it was opened with the target"
+    sizes = draft.runner.capabilities
     prepare = partial(
         draft_setup,
         greedy=config.draft_sample_method == "greedy",
-        vocab_size=draft.runner.capabilities.vocab_size,
+        vocab_size=0 if draft.tokenizers else sizes.vocab_size,  # biases of tokens that it knows
     )
-    return DraftModelDrafter(
-        DraftRunner(draft.runner, prepare),
+    runner = DraftRunner(draft.runner, prepare)
+    limits = {"max_model_len": draft.max_model_len, "max_num_batched_tokens": draft.budget}
+    if draft.tokenizers is None:
+        return DraftModelDrafter(runner, num_blocks=draft.num_blocks, **limits)
+    return OtherVocabularyDrafter(
+        runner,
+        *draft.tokenizers,
         num_blocks=draft.num_blocks,
-        max_model_len=draft.max_model_len,
-        max_num_batched_tokens=draft.budget,
+        block_size=sizes.block_size,
+        **limits,
     )

@@ -136,19 +136,22 @@ def draft_setup(setup: RequestSetup, *, greedy: bool, vocab_size: int) -> Reques
 
     Args:
         greedy: Whether it guesses the most probable token, or draws as the request does.
-        vocab_size: Tokens that the draft model knows.
+        vocab_size: Tokens that the draft model knows; 0 if it knows none of them.
     """
     places, rows = row_fields(), setup.rows.copy()
     rows[:, places["want_logprobs"]] = 0
     if greedy:
         rows[:, places["temperature"]] = 0  # the bits of 0.0
     bias = setup.bias[:, setup.bias[0] < vocab_size]
+    forbidden = setup.forbidden[:, setup.forbidden[0] < vocab_size]
+    min_tokens = setup.min_tokens if forbidden.size else 0
     return replace(
         setup,
         rows=rows,
         bias=bias,
-        forbidden=setup.forbidden[:, setup.forbidden[0] < vocab_size],
-        edits_logits=bool(bias.size) or setup.min_tokens > 0,
+        forbidden=forbidden,
+        min_tokens=min_tokens,
+        edits_logits=bool(bias.size) or min_tokens > 0,
         has_penalties=False,
         wants_logprobs=False,
         needs_logits=False,

@@ -36,6 +36,10 @@ class PrefixHashes:
         self.known = self._array[:length]
         return self.known
 
+    def cut(self, length: int) -> None:
+        """Forgets the tokens behind the first `length`: others come in their place."""
+        self.known = self._array[:length]
+
     def beyond(self, token_ids: list[int]) -> Hashes:
         """The hashes of longer prefixes, which end in these tokens; they are not kept."""
         start = len(self.known)

@@ -6,6 +6,7 @@ shows in the guesses.
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
@@ -229,6 +230,34 @@ def test_a_prompt_that_is_cached_is_cached_for_the_draft_too() -> None:
     assert watch.computed[0] == 2  # 8 of 9 tokens, and the token behind the prompt
 
 
+def test_a_text_that_is_all_there_still_draws() -> None:
+    """Without a prefix cache the same blocks are taken again, and hold what they held."""
+    engine = small_engine(speculation=draft_config(3), enable_prefix_caching=False)
+    watch = Watch(engine)
+    params = SamplingParams(**GREEDY)
+    found = [run(engine, params) for _ in range(3)]
+    assert found[0] == found[1] == found[2] == run(small_engine(), params)
+    watch.check_greedy()
+    assert engine.stats().num_steps == 3 * 6
+    assert [count for count in watch.computed if count > 5] == [10]
+
+
+def test_what_lies_behind_a_lost_block_is_computed_too(caplog: pytest.LogCaptureFixture) -> None:
+    engine = small_engine(speculation=draft_config(3), block_size=2)
+    watch = Watch(engine)
+    engine.add_request("r", {"prompt_token_ids": PROMPT}, SamplingParams(**GREEDY))
+    for _ in range(3):
+        engine.step()
+    (table,) = engine.scheduler.block_manager.tables.values()
+    lost = table.ids[1]
+    watch.drafter._cache._slots[lost] = 0
+    watch.runner.memory.gpu[:, :, lost] = np.nan
+    before = len(watch.computed)
+    run_all(engine)
+    watch.check_greedy()
+    assert watch.computed[before] >= len(PROMPT) - 2 and not caplog.records
+
+
 def test_ended_requests_are_forgotten() -> None:
     engine = small_engine(speculation=draft_config(2))
     watch = Watch(engine)
@@ -296,7 +325,7 @@ def test_a_few_tokens_of_outputs_are_decodes(many: bool) -> None:
     engine.add_request("r", {"prompt_token_ids": PROMPT}, params)
     while engine.has_unfinished_requests():
         if many and engine.stats().num_steps == 20:  # about 20 tokens each are to be computed anew
-            watch.drafter._slots[:] = 0
+            watch.drafter._cache._slots[:] = 0
         engine.step()
     watch.check_greedy(shift=1.0)
     in_outputs = [step for step in steps if all(row.start >= len(PROMPT) for row in step.rows)]
