@@ -3,6 +3,7 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
+from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, tells_kernels
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
@@ -38,7 +40,7 @@ from jax_engine.worker.memory import (
     profile_memory,
     useful_blocks,
 )
-from jax_engine.worker.step_shape import largest_step_shape
+from jax_engine.worker.step_shape import StepShape, largest_step_shape
 from jax_engine.worker.worker import Worker
 
 logger = logging.getLogger("jax_engine")
@@ -66,6 +68,7 @@ class EngineParts:
     max_model_len: int
     eos_token_ids: frozenset[int]
     head: PoolingHead | None
+    draft: DraftParts | None = None
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -102,11 +105,17 @@ def _build(config: EngineConfig) -> EngineParts:
         check_invariant(model.config, dtype, cache_dtype)
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
-    memory = _memory(config, model, max_len, budget)
-    num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
+    tokenizer_of_target = cache(lambda: _tokenizer(config, files, hub))
+    draft = open_draft(config, dtype, max_len, budget, files, tokenizer_of_target)
+    if draft is not None:
+        _check_cache_dtype(config, draft.files.abstract.config)
+    memory = _memory(config, model, max_len, budget, draft)
+    swapped = block_bytes(model.config, config.block_size, cache_dtype)
+    num_cpu_blocks = int(config.swap_space * 2**30 // swapped)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
+        loading_draft = pool.submit(draft.files.load) if draft else None
         wait([loading], ALONE_S)
         worker = Worker(
             model,
@@ -123,18 +132,23 @@ def _build(config: EngineConfig) -> EngineParts:
         )
         tokenizer = None
         if not config.skip_tokenizer_init:
-            tokenizer = _tokenizer(config, files, hub)
+            tokenizer = tokenizer_of_target()
         if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
         worker.set_weights(loading.result())
+        drafting = None
+        if draft and loading_draft:
+            drafting = _draft_parts(draft, config, model, memory.num_blocks)
+            drafting.runner.set_weights(loading_draft.result())
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
-        "%d KV blocks of %d tokens in %s, %.2f GiB",
+        "%d KV blocks of %d tokens in %s, %.2f GiB%s",
         memory.num_blocks,
         config.block_size,
         cache_dtype.name,
         memory.num_blocks * memory.block / 2**30,
+        " with those of the draft model" if draft else "",
     )
     return EngineParts(
         config,
@@ -147,7 +161,35 @@ def _build(config: EngineConfig) -> EngineParts:
         max_len,
         frozenset(eos),
         model.head,
+        drafting,
     )
+
+
+def _draft_parts(
+    draft: DraftModel, config: EngineConfig, target: LoadedModel, num_blocks: int
+) -> DraftParts:
+    """Makes the draft's runner, as yet without weights.
+
+    Args:
+        num_blocks: Those of the target's cache.
+    """
+    given = config.speculative_config
+    assert given is not None, "it has opened the model"
+    runner = Worker(
+        draft.files.abstract,
+        num_blocks=num_blocks + draft.num_scratch,
+        num_cpu_blocks=0,
+        block_size=config.block_size,
+        max_model_len=draft.max_model_len,
+        max_rows=largest_step_shape(draft.budget, MAX_DRAFT_TOKENS).num_rows,
+        dtype=resolve_dtype(config.dtype),
+        cache_dtype=resolve_cache_dtype(config),
+        enforce_eager=config.enforce_eager if given.enforce_eager is None else given.enforce_eager,
+        cudagraph_mode=config.cudagraph_mode,
+    )
+    cost = draft.files.abstract.num_bytes / max(1, target.num_bytes)
+    sizes = num_blocks, draft.max_model_len, draft.budget
+    return DraftParts(runner, *sizes, cost, draft.tokenizers)
 
 
 def resolve_dtype(name: str) -> Any:
@@ -237,38 +279,65 @@ def _sampler_bytes(steps: CompiledSteps, rows: int, vocab_size: int) -> int:
     return int(sampler.temp_size_in_bytes) + 2 * FLOAT32_BYTES * rows * vocab_size
 
 
-def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int) -> MemoryProfile:
+def _step_bytes(
+    config: EngineConfig,
+    model: LoadedModel,
+    max_len: int,
+    largest: StepShape,
+    *,
+    batch_invariant: bool,
+) -> int:
+    """Compiles the largest step of a model; returns its temporary bytes, the sampler's included."""
+    dtype = resolve_cache_dtype(config)
+    steps = CompiledSteps(
+        model,
+        block_size=config.block_size,
+        table_width=-(-max_len // config.block_size),
+        max_rows=largest.num_rows,
+        dtype=resolve_dtype(config.dtype),
+        kv_scales=scales_shape(model.config, dtype),
+        cudagraph_mode=config.cudagraph_mode,
+        batch_invariant=batch_invariant,
+    )
+    shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
+    kv_cache = jax.ShapeDtypeStruct(shape, dtype)
+    with compiling(logger, f"a {largest}, to see how much memory it takes"):
+        compiled = steps.compile(largest, kv_cache)
+    step = int(compiled.memory_analysis().temp_size_in_bytes)
+    return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
+
+
+def _memory(
+    config: EngineConfig, model: LoadedModel, max_len: int, budget: int, draft: DraftModel | None
+) -> MemoryProfile:
+    """The sizes of the target and its draft model together; their steps run in turns."""
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
+    weights, scratch = model.num_bytes, 0
+    if draft is not None:
+        of_draft = block_bytes(draft.files.abstract.config, config.block_size, dtype)
+        scratch = draft.num_scratch * of_draft
+        block, weights = block + of_draft, weights + draft.files.abstract.num_bytes
 
     def step_bytes() -> int:
         largest = largest_step_shape(budget, config.max_num_seqs)
-        steps = CompiledSteps(
-            model,
-            block_size=config.block_size,
-            table_width=-(-max_len // config.block_size),
-            max_rows=largest.num_rows,
-            dtype=resolve_dtype(config.dtype),
-            kv_scales=scales_shape(model.config, dtype),
-            cudagraph_mode=config.cudagraph_mode,
-            batch_invariant=tells_kernels(config),
-        )
-        shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
-        kv_cache = jax.ShapeDtypeStruct(shape, dtype)
-        with compiling(logger, f"a {largest}, to see how much memory it takes"):
-            compiled = steps.compile(largest, kv_cache)
-        step = int(compiled.memory_analysis().temp_size_in_bytes)
-        return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
+        target = _step_bytes(config, model, max_len, largest, batch_invariant=tells_kernels(config))
+        if draft is None:
+            return target
+        abstract, longest = draft.files.abstract, draft.max_model_len
+        shape = largest_step_shape(draft.budget, MAX_DRAFT_TOKENS)
+        return max(target, _step_bytes(config, abstract, longest, shape, batch_invariant=False))
 
     overridden = config.num_gpu_blocks_override
     if overridden is None and config.kv_cache_memory_bytes is not None:
-        overridden = config.kv_cache_memory_bytes // block
+        overridden = max(0, config.kv_cache_memory_bytes - scratch) // block
     memory = profile_memory(
         share=config.gpu_memory_utilization,
-        weights=model.num_bytes,
+        weights=weights,
         block=block,
         useful_blocks=useful_blocks(max_len, config.max_num_seqs, config.block_size),
         step_bytes=step_bytes,
+        scratch=scratch,
     )
     if overridden is not None:
         memory = replace(memory, num_blocks=overridden)

@@ -49,6 +49,7 @@ from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 logger = logging.getLogger("jax_engine")
@@ -73,7 +74,7 @@ class LLMEngine:
         self.head = parts.head
         self.memory = parts.memory
         self.scheduler = parts.scheduler
-        self.worker = parts.worker
+        self.worker, self._draft = parts.worker, parts.draft
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
@@ -168,7 +169,11 @@ class LLMEngine:
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
         with self._alone():
-            return self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
+            count = self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
+            if self._draft is not None:
+                limits = self._draft.budget, MAX_DRAFT_TOKENS
+                count += self._draft.runner.compile_ahead(*limits, use_tqdm=use_tqdm)
+            return count
 
     def check_request(
         self,

@@ -69,11 +69,15 @@ class StepPipeline:
     def open(self, setup: RequestSetup) -> None:
         """Announces a request to the runner with the next step."""
         self._opened[setup.number] = setup
+        if self._speculator is not None:
+            self._speculator.open(setup)
 
     def close(self, number: int) -> None:
         """Lets the runner forget a request, with the next step."""
         if self._opened.pop(number, None) is None:
             self.closed.append(number)
+        if self._speculator is not None:
+            self._speculator.close(number)
 
     def restart(self) -> Literal[True]:
         """Forgets all KV blocks, cached ones too, before the next step is planned.

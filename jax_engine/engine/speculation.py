@@ -1,11 +1,16 @@
 """Makes the speculator that an engine's settings ask for."""
 
+from functools import partial
+
 from jax_engine.engine.build import EngineParts
 from jax_engine.engine.vllm_config import vllm_config
 from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.speculation.custom_class import CustomDrafter
+from jax_engine.speculation.draft_model import DraftModelDrafter
+from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
 from jax_engine.speculation.drafter import Drafter
 from jax_engine.speculation.ngram import NgramDrafter
+from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter
 from jax_engine.speculation.speculator import Speculator
 from jax_engine.speculation.suffix import SuffixDrafter
 
@@ -20,12 +25,19 @@ def build_speculator(parts: EngineParts) -> Speculator | None:
     if config is None:
         return None
     adaptive = config.enable_adaptive_verification
-    return Speculator(_drafter(config, parts), parts.model_config.vocab_size, adaptive=adaptive)
+    return Speculator(
+        _drafter(config, parts),
+        parts.model_config.vocab_size,
+        adaptive=adaptive,
+        draft_cost=parts.draft.cost if parts.draft else 0.0,
+    )
 
 
 def _drafter(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
     if config.method == "custom_class":
         return CustomDrafter(config.model, vllm_config(parts))
+    if config.method == "draft_model":
+        return _of_draft_model(config, parts)
     if config.method == "suffix":
         return SuffixDrafter(
             config.suffix_decoding_max_tree_depth,
@@ -35,3 +47,25 @@ def _drafter(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
         )
     assert config.prompt_lookup_min and config.prompt_lookup_max, "its defaults were set"
     return NgramDrafter(config.prompt_lookup_min, config.prompt_lookup_max)
+
+
+def _of_draft_model(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
+    draft = parts.draft
+    assert draft is not None, "it was opened with the target"
+    sizes = draft.runner.capabilities
+    prepare = partial(
+        draft_setup,
+        greedy=config.draft_sample_method == "greedy",
+        vocab_size=0 if draft.tokenizers else sizes.vocab_size,  # biases of tokens that it knows
+    )
+    runner = DraftRunner(draft.runner, prepare)
+    limits = {"max_model_len": draft.max_model_len, "max_num_batched_tokens": draft.budget}
+    if draft.tokenizers is None:
+        return DraftModelDrafter(runner, num_blocks=draft.num_blocks, **limits)
+    return OtherVocabularyDrafter(
+        runner,
+        *draft.tokenizers,
+        num_blocks=draft.num_blocks,
+        block_size=sizes.block_size,
+        **limits,
+    )

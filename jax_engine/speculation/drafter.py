@@ -3,6 +3,31 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from jaxtyping import Int32
+
+from jax_engine.step import RequestSetup
+
+
+class Held(NamedTuple):
+    """What a drafter with a KV cache of its own wants to know of a sequence beside its tokens.
+
+    Attributes:
+        blocks: [N] The blocks of the target's cache that hold all tokens but the last; a view, not
+            to be kept.
+        own_end: Whether no other sequence uses the block into which the last token goes, if the
+            sequence has it yet.
+        setup: Its request.
+        sample: Which of the request's samples it is.
+        room: How many guesses can be right at most: one more token ends it for its length.
+    """
+
+    blocks: Int32[np.ndarray, " N"]
+    own_end: bool
+    setup: RequestSetup
+    sample: int
+    room: int
+
 
 class Asked(NamedTuple):
     """A sequence for whose next tokens guesses are wanted.
@@ -13,6 +38,7 @@ class Asked(NamedTuple):
         prompt_len: How many of them are its prompt.
         most: How many guesses are wanted at most, at least 1.
         shares: Whether texts of other requests may be compared with it: not with a `cache_salt`.
+        held: Where its keys and values lie, and how its tokens are drawn.
     """
 
     seq_id: int
@@ -20,16 +46,18 @@ class Asked(NamedTuple):
     prompt_len: int
     most: int
     shares: bool = True
+    held: Held | None = None
 
 
 class Drafter(Protocol):
     """Guesses tokens. What it guesses changes how long an answer takes, and never the answer."""
 
-    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
+    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int] | None]:
         """For each sequence its guesses, best first in time: the next token comes first.
 
         Guesses beyond `most` are dropped, and so are those from the first on that is no token of
-        the model. There may be none.
+        the model. There may be none. None: it cannot guess for this sequence yet, and nothing
+        follows from that.
         """
 
     def promises(self, one: Asked) -> bool:

@@ -16,12 +16,13 @@ class Pace:
 
     Args:
         adaptive: If False, it never asks for less.
+        draft_cost: What it costs to make a guess, in plain steps; 0 for one that is looked up.
     """
 
-    __slots__ = ("_adaptive", "_rest", "_resting", "_right", "_trials")
+    __slots__ = ("_adaptive", "_each", "_rest", "_resting", "_right", "_trials")
 
-    def __init__(self, *, adaptive: bool) -> None:
-        self._adaptive = adaptive
+    def __init__(self, *, adaptive: bool, draft_cost: float = 0.0) -> None:
+        self._adaptive, self._each = adaptive, EACH + draft_cost
         self._right, self._trials = PRIOR_TRIALS / 2, PRIOR_TRIALS
         self._rest = 0  # how long the last rest was
         self._resting = 0  # steps of this rest that are left
@@ -30,7 +31,7 @@ class Pace:
         """How many guesses to ask for now, at most `most`; 0 while it rests."""
         if not self._adaptive:
             return most
-        return 0 if self._resting else max(1, best_length(self._right / self._trials, most))
+        return 0 if self._resting else max(1, self._best_length(most))
 
     def pass_by(self) -> None:
         """A step gave the sequence a token, and no guess was asked for."""
@@ -43,15 +44,18 @@ class Pace:
         self._trials = MEMORY * self._trials + tried
         if num_right:
             self._rest = 0
-        if not num_drafts or not best_length(self._right / self._trials, num_drafts):
+        if not num_drafts or not self._best_length(num_drafts):
             self._rest = min(LONGEST_REST, max(1, 2 * self._rest))
             self._resting = self._rest
 
+    def _best_length(self, most: int) -> int:
+        return best_length(self._right / self._trials, most, self._each)
 
-def best_length(share: float, most: int) -> int:
+
+def best_length(share: float, most: int, each: float = EACH) -> int:
     """The number of guesses that makes a sequence fastest, if each is right with this probability.
 
-    A step with k guesses yields 1 + p + .. + p^k tokens, and takes 1 + `ANY` + `EACH` * k times as
+    A step with k guesses yields 1 + p + .. + p^k tokens, and takes 1 + `ANY` + `each` * k times as
     long as one without.
     """
     best, best_rate = 0, 1.0
@@ -59,7 +63,7 @@ def best_length(share: float, most: int) -> int:
     for k in range(1, most + 1):
         power *= share
         tokens += power
-        rate = tokens / (1 + ANY + EACH * k)
+        rate = tokens / (1 + ANY + each * k)
         if rate > best_rate:
             best, best_rate = k, rate
     return best

@@ -7,8 +7,9 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence as TokenSequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.speculation.drafter import Asked, Drafter
+from jax_engine.speculation.drafter import Asked, Drafter, Held
 from jax_engine.speculation.pace import Pace
+from jax_engine.step import RequestSetup
 
 logger = logging.getLogger("jax_engine")
 MAX_DRAFT_TOKENS = 32  # of all sequences in one step
@@ -20,12 +21,30 @@ class Speculator:
     Args:
         vocab_size: Guesses are token ids below it.
         adaptive: Whether to guess less where few guesses were right.
+        draft_cost: As in `Pace`.
     """
 
-    def __init__(self, drafter: Drafter, vocab_size: int, *, adaptive: bool = True) -> None:
-        self._drafter, self._vocab_size, self._adaptive = drafter, vocab_size, adaptive
+    def __init__(
+        self,
+        drafter: Drafter,
+        vocab_size: int,
+        *,
+        adaptive: bool = True,
+        draft_cost: float = 0.0,
+    ) -> None:
+        self._drafter, self._vocab_size = drafter, vocab_size
+        self._adaptive, self._draft_cost = adaptive, draft_cost
+        self._setups: dict[int, RequestSetup] = {}
         self._paces: dict[int, Pace] = {}
         self._asked: set[int] = set()
+
+    def open(self, setup: RequestSetup) -> None:
+        """A request begins."""
+        self._setups[setup.number] = setup
+
+    def close(self, number: int) -> None:
+        """A request has ended."""
+        self._setups.pop(number, None)
 
     def propose(self, scheduler: Scheduler) -> dict[int, list[int]]:
         """Guesses by seq_id, for sequences whose next step feeds their last token.
@@ -40,8 +59,16 @@ class Speculator:
             if group.cache_salt is not None
             for seq in group.unfinished()
         }
+        groups = {seq.seq_id: group for group in running for seq in group.unfinished()}
         asked = [
-            Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, seq.seq_id not in salted)
+            Asked(
+                seq.seq_id,
+                seq.token_ids,
+                seq.prompt_len,
+                most,
+                seq.seq_id not in salted,
+                self._held(scheduler, seq, groups[seq.seq_id]),
+            )
             for seq, most in self._wanting(list(_decodes(running)))
         ]
         self._asked = {one.seq_id for one in asked}
@@ -52,10 +79,25 @@ class Speculator:
         except Exception:  # the user's code
             logger.exception("the drafter failed: the step has no guesses")
             return {}
-        return {
+        found = {
             one.seq_id: self._valid(guesses[: one.most])
             for one, guesses in zip(asked, proposed, strict=True)
+            if guesses is not None
         }
+        self._asked = set(found)
+        return found
+
+    def _held(self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup) -> Held | None:
+        """None of a request that was not opened."""
+        setup = self._setups.get(group.number)
+        if setup is None:
+            return None
+        blocks = scheduler.block_manager
+        table = blocks.tables[seq.seq_id]  # its computed tokens are there
+        end = table.ids[seq.num_computed_tokens // blocks.block_size :]
+        own_end = all(blocks.ref_count(block) == 1 for block in end)
+        room = group.stop.max_len - len(seq.token_ids) - 1
+        return Held(table.row[: len(table.ids)], own_end, setup, seq.index, room)
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
@@ -98,7 +140,9 @@ class Speculator:
     def _pace(self, seq: TokenSequence) -> Pace:
         pace = self._paces.get(seq.seq_id)
         if pace is None:
-            pace = self._paces[seq.seq_id] = Pace(adaptive=self._adaptive)
+            pace = self._paces[seq.seq_id] = Pace(
+                adaptive=self._adaptive, draft_cost=self._draft_cost
+            )
         return pace
 
     def _valid(self, guesses: Sequence[int]) -> list[int]:

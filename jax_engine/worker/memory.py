@@ -22,9 +22,9 @@ class MemoryProfile:
     Attributes:
         total: Memory of the device, or RAM on a CPU.
         budget: The part of `total` that the engine may use.
-        weights: Weights of the model.
+        weights: Weights of the model, and of its draft model.
         step: Temporaries of the largest compiled step; 0 if the budget does not include them.
-        block: One KV block in all layers.
+        block: One KV block in all layers, of both models.
         num_blocks: Number of blocks that fit, at most `useful_blocks`.
     """
 
@@ -43,6 +43,7 @@ def profile_memory(
     block: int,
     useful_blocks: int,
     step_bytes: Callable[[], int],
+    scratch: int = 0,
 ) -> MemoryProfile:
     """The number of KV blocks for the default device.
 
@@ -50,15 +51,16 @@ def profile_memory(
         share: `gpu_memory_utilization`, or None for the device's default.
         useful_blocks: The most blocks that can ever be in use at once.
         step_bytes: Compiles the largest step and returns its temporary bytes.
+        scratch: What the caches take beside these blocks.
     """
     device, total = this_device(), memory_bytes()
     budget = int(total * (device.memory_share if share is None else share))
     if device.in_host_memory:
         step = 0
-        fits = budget // block
+        fits = (budget - scratch) // block
     else:
         step = step_bytes()
-        fits = (budget - weights - step) // block
+        fits = (budget - weights - step - scratch) // block
     return MemoryProfile(total, budget, weights, step, block, max(0, min(int(fits), useful_blocks)))
 
 

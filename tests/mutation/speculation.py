@@ -7,6 +7,8 @@ SCHEDULERS = ("tests/core/test_drafts.py",)
 BLOCKS = ("tests/properties/test_block_manager_pair.py",)
 PLAN = ("tests/worker/test_step_plan.py", "-k=guesses")
 SPECULATOR = ("tests/speculation/test_speculator.py",)
+DRAFT = ("tests/speculation/test_draft_model.py",)
+DRAFT_MEMORY = ("tests/engine/test_draft_model.py", "-k=memory")
 
 CONTROLLER: list[Mutant] = [
     *plant(
@@ -86,4 +88,61 @@ ENGINE: list[Mutant] = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*CONTROLLER, *ENGINE]
+DRAFT_MODEL: list[Mutant] = [
+    *plant(
+        "jax_engine/speculation/draft_model.py",
+        DRAFT,
+        ("if most > 0 and held.own_end:", "if most > 0:",
+         "sequences write different tokens into a block that they share"),
+        ("            self._slots[:] = 0\n", "", "slots are right after a failure"),
+        ("min(valid, len(hashes) - 1)", "min(valid, len(hashes))", "nothing is left to draw from"),
+        ("beyond(guesses[:-1])", "beyond(guesses)", "the last guess counts as computed"),
+        ("most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))",
+         "most = min(one.most, held.room)", "a draft model reads more than it can"),
+        ("valid = len(right) if right.all() else int(right.argmin())", "valid = int(right.sum())",
+         "slots behind a wrong one count as right"),
+        ("            self._note(held.blocks, start, want.hashes[start : start + count])\n", "",
+         "the draft's prompts are computed again and again"),
+        ("most = want.most if count == lacks else 0", "most = want.most",
+         "guesses follow the middle of a prompt"),
+        ("count = min(lacks, budget)", "count = lacks", "a long prompt stalls a step"),
+        ("        self._runner.close(ended - set(self._numbers.values()))\n", "",
+         "the draft's runner remembers all requests"),
+    ),
+    *plant(
+        "jax_engine/speculation/prefix_hashes.py",
+        DRAFT,
+        ("            terms[:1] += self.known[-1:]\n", "            pass\n",
+         "a prefix has the hash of its end"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_runner.py",
+        DRAFT,
+        ("rows[i].end + count - 1,", "rows[i].end + count,", "a guess is fed a position too late"),
+        ("[-(sample[i] + 1)]", "[-(i + 1)]", "a row goes on with another row's guess"),
+        ("[number for number in closed if number not in setups]", "closed",
+         "a request that comes again is forgotten at once"),
+        ('        rows[:, places["temperature"]] = 0', "        pass", "greedy guesses are drawn"),
+        ("num_draft=len(row.token_ids) - 1 if decodes else 0", "num_draft=0",
+         "two tokens of an output take a step for prompts"),
+    ),
+    *plant(
+        "jax_engine/speculation/speculator.py",
+        DRAFT,
+        ("        self._asked = set(found)\n        return found", "        return found",
+         "who waits for the draft model rests"),
+        ("room = group.stop.max_len - len(seq.token_ids) - 1", "room = one_more = 10**6",
+         "guesses are drawn behind the end"),
+        ("self._setups.pop(number, None)", "pass", "requests are never forgotten"),
+    ),
+    *plant(
+        "jax_engine/engine/build.py",
+        DRAFT_MEMORY,
+        ("block, weights = block + of_draft,", "block, weights = block,",
+         "the draft's blocks cost nothing"),
+        ("max(0, config.kv_cache_memory_bytes - scratch) // block",
+         "config.kv_cache_memory_bytes // block", "scratch blocks cost nothing"),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*CONTROLLER, *ENGINE, *DRAFT_MODEL]

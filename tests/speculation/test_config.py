@@ -1,5 +1,6 @@
 """The keys of `speculative_config`: what they mean if they are left out, and what they may be."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,12 @@ def test_all_has_a_default() -> None:
         ({"model": Guesser}, "custom_class", 7),
         ({"model": "module.Class"}, "custom_class", 7),
         ({"method": "custom_class", "model": "suffix"}, "custom_class", 7),
+        ({"model": "org/model"}, "draft_model", 7),
+        ({"model": "./folder"}, "draft_model", 7),
+        ({"model": "draft.gguf", "num_speculative_tokens": 3}, "draft_model", 3),
+        ({"model": Path("folder")}, "draft_model", 7),
+        ({"method": "draft_model", "model": "folder"}, "draft_model", 7),
+        ({"method": "draft_model", "model": "a.b"}, "draft_model", 7),
     ],
 )
 def test_the_method_and_how_many_are_guessed(keys: dict[str, Any], method: str, most: int) -> None:
@@ -113,11 +120,28 @@ def test_each_share_has_a_range(name: str) -> None:
 @pytest.mark.parametrize(
     "keys, why",
     [
-        ({"method": "eagle"}, "method must be one of ngram, suffix, custom_class, got 'eagle'"),
+        (
+            {"method": "eagle"},
+            "method must be one of ngram, suffix, draft_model, custom_class, got 'eagle'",
+        ),
         ({"method": "eagle", "model": "a/b"}, "method must be one of"),
         ({"method": ""}, "method must be one of"),
         ({"method": 3}, "method must be a string or None, got 3"),
         ({"method": "custom_class"}, "model must be a class or its name"),
+        ({"method": "draft_model"}, "model must be a directory, a GGUF file or a hub name with"),
+        ({"method": "draft_model", "model": 3}, "model must be a directory"),
+        ({"model": "a/b", "max_model_len": 0}, "max_model_len must be at least 1, got 0"),
+        ({"model": "a/b", "max_model_len": "9"}, "max_model_len must be an integer or None"),
+        ({"model": "a/b", "draft_sample_method": "gumbel"}, "draft_sample_method must be one of"),
+        ({"model": "a/b", "quantization": 3}, "quantization must be a string or None"),
+        ({"model": "a/b", "enforce_eager": 1}, "enforce_eager must be True or False or None"),
+        (
+            {"method": "suffix", "draft_sample_method": "probabilistic"},
+            "draft_sample_method needs method 'draft_model', got 'probabilistic' with method 'suf",
+        ),
+        ({"max_model_len": 9}, "max_model_len needs method 'draft_model', got 9 with method 'ngr"),
+        ({"quantization": "awq"}, "quantization needs method 'draft_model'"),
+        ({"revision": "main"}, "revision needs method 'draft_model'"),
         ({"prompt_lookup_min": 4, "prompt_lookup_max": 3}, "prompt_lookup_min must be at most"),
         ({"enable_adaptive_verification": "yes"}, "enable_adaptive_verification must be True or"),
         ({"enable_adaptive_verification": 1}, "enable_adaptive_verification must be True or"),
@@ -145,17 +169,13 @@ def test_an_unknown_key_gets_a_suggestion() -> None:
 
 SATISFIED: dict[str, list[Any]] = {
     "disable_padded_drafter_batch": [False, True],
-    "draft_sample_method": ["greedy"],
     "draft_tensor_parallel_size": [None, 1],
-    "enforce_eager": [None, False, True],
     "parallel_drafting": [False],
     "rejection_sample_method": ["standard", "strict"],
 }
 UNSATISFIED: dict[str, Any] = {
     "disable_padded_drafter_batch": "x",
-    "draft_sample_method": "gumbel",
     "draft_tensor_parallel_size": 2,
-    "enforce_eager": "x",
     "parallel_drafting": True,
     "rejection_sample_method": "synthetic",
 }
@@ -177,3 +197,25 @@ def test_a_configuration_stays_itself() -> None:
     assert SpeculativeConfig.of(config) is config
     keys = {"method": "suffix", "suffix_decoding_max_tree_depth": 7}
     assert SpeculativeConfig.of(keys) == config
+
+
+def test_keys_of_draft_models() -> None:
+    keys = {
+        "model": Path("folder"),
+        "draft_sample_method": "probabilistic",
+        "max_model_len": 100,
+        "quantization": "awq",
+        "revision": "v2",
+        "enforce_eager": True,
+    }
+    config = SpeculativeConfig.of(keys)
+    assert config.model == "folder" and config.method == "draft_model"
+    for name, value in keys.items():
+        assert name == "model" or getattr(config, name) == value
+    plain = SpeculativeConfig.of({"model": "a/b", "draft_sample_method": "greedy"})
+    assert plain == SpeculativeConfig(model="a/b")
+    assert (plain.max_model_len, plain.quantization, plain.revision) == (None, None, None)
+    assert plain.enforce_eager is None
+    for name in ("enforce_eager", "draft_sample_method"):  # which say what is so anyway
+        for value in {"enforce_eager": [True, False], "draft_sample_method": ["greedy"]}[name]:
+            assert SpeculativeConfig.of({"method": "suffix", name: value}).method == "suffix"

@@ -22,7 +22,10 @@ SUFFIX = SpeculativeConfig(method="suffix")
         (None, None),
         ({}, None),
         ({"method": "suffix"}, SUFFIX),
-        ({"method": "suffix", "num_speculative_tokens": None, "enforce_eager": True}, SUFFIX),
+        (
+            {"method": "suffix", "num_speculative_tokens": None, "draft_sample_method": "greedy"},
+            SUFFIX,
+        ),
         ({"num_speculative_tokens": 3}, SpeculativeConfig(num_speculative_tokens=3)),
         (SUFFIX, SUFFIX),
     ],

@@ -102,3 +102,21 @@ def test_guesses_behind_the_first_wrong_one_tell_nothing() -> None:
     once.learn(5, 0)
     then.learn(5, 1)
     assert [one.length(5) for one in (once, then)] == [2, 3]
+
+
+@given(share=st.floats(0, 1), most=st.integers(0, 20), cost=st.floats(0, 2))
+def test_guesses_that_cost_more_are_fewer(share: float, most: int, cost: float) -> None:
+    length = best_length(share, most, EACH + cost)
+    assert length <= best_length(share, most)
+    rates = [
+        sum(share**i for i in range(k + 1)) / (1 + (ANY + (EACH + cost) * k if k else 0))
+        for k in range(most + 1)
+    ]
+    assert rates[length] == pytest.approx(max(rates))
+
+
+def test_a_draft_as_slow_as_its_target_is_asked_seldom() -> None:
+    """Though it is always right; one of a tenth of the cost is asked for as much as there is."""
+    slow, fast = (Pace(adaptive=True, draft_cost=cost) for cost in (1.0, 0.1))
+    assert len(attempts(slow, 100, 1, 1)) == 50  # a rest of a step, after each
+    assert len(attempts(fast, 100, 5, 5)) == 100 and fast.length(31) == 31

@@ -22,8 +22,10 @@ from jax_engine.core.drafts import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.draft_model import DraftParts
 from jax_engine.operations import device
 from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.draft_model import scratch_blocks
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -53,6 +55,7 @@ class Pool:
         weights: How they are quantised: see `quantised_llama`.
         branches_wait: The sampler is a program of its own, as on a GPU.
         family: A case of `tests.golden.families` in the tiny Llama's place. It has no oracle here.
+        draft: The draft model for engines that ask for one: "itself", or "other" weights.
     """
 
     block_size: int
@@ -65,6 +68,7 @@ class Pool:
     dtype: str = "float32"
     max_seqs: int = MAX_SEQS
     max_len: int = MAX_LEN
+    draft: str | None = None
 
 
 @functools.cache
@@ -100,7 +104,8 @@ def oracle_for(pool: Pool) -> Transformer:
 def parts_for(pool: Pool) -> EngineParts:
     """The parts of an engine, made once; the worker forgets the requests of the engine before."""
     parts = _parts_for(pool)
-    parts.worker.setups.clear()  # what ended in that engine's last step it was never told
+    for worker in (parts.worker, *([parts.draft.runner] if parts.draft else [])):
+        worker.setups.clear()  # what ended in that engine's last step it was never told
     return parts
 
 
@@ -122,11 +127,26 @@ def _parts_for(pool: Pool) -> EngineParts:
         swap_space=0.1,
         seed=ENGINE_SEED,
         kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
+        speculative_config=_draft_config(pool, path),
     )
     cpu, *others = device.DEVICES
     devices = (cpu._replace(branches_wait=pool.branches_wait), *others)
     with patch.object(device, "DEVICES", devices):
         return build_engine(config)
+
+
+def _draft_config(pool: Pool, target: Path) -> SpeculativeConfig | None:
+    if pool.draft is None:
+        return None
+    path = target if pool.draft == "itself" else other_model()
+    return SpeculativeConfig(model=path, num_speculative_tokens=MAX_DRAFT_TOKENS)
+
+
+@functools.cache
+def other_model() -> Path:
+    """A smaller model with the same tokens."""
+    path, _ = tiny.tiny_llama(Path(tempfile.mkdtemp()) / "other", seed=1, num_hidden_layers=1)
+    return path
 
 
 def build_one(
@@ -207,12 +227,14 @@ def pair_without_device(
     behind: int = 64,
     wrap: Callable[[Any], Any] = lambda runner: runner,
     speculation: SpeculativeConfig | None = None,
+    draft: DraftParts | None = None,
 ) -> tuple[LLMEngine, ReferenceEngine]:
     """An engine on a `StubRunner`, and the oracle's engine, which never has guesses.
 
     Args:
         behind: The most tokens of prompts behind which a step is planned ahead.
         wrap: What the engine gets in the runner's place.
+        draft: As `stub_draft` makes it, if `speculation` asks for a draft model.
     """
     drafts = {} if speculation is None else {"max_draft_tokens": MAX_DRAFT_TOKENS}
     model: Any = ReadingModel()
@@ -231,7 +253,7 @@ def pair_without_device(
     parts = EngineParts(
         config, model_config, Path("stub"), memory,
         WatchedScheduler(blocks, **settings.scheduler_arguments, **drafts),
-        runner, tokenizer, settings.max_model_len, frozenset({EOS}), None,
+        runner, tokenizer, settings.max_model_len, frozenset({EOS}), None, draft,
     )  # fmt: skip
     reference = ReferenceEngine(
         model,
@@ -249,6 +271,30 @@ def pair_without_device(
         **settings.scheduler_arguments,
     )
     return LLMEngine(parts), reference
+
+
+def stub_draft(
+    settings: Settings,
+    speculation: SpeculativeConfig,
+    *,
+    model: Any = None,
+    max_len: int | None = None,
+    budget: int = 64,
+) -> DraftParts:
+    """A draft model without a device.
+
+    Args:
+        model: None: the one that the target's stub has.
+        max_len: The longest text that it reads; None: as the target.
+        budget: Tokens that it computes in one step.
+    """
+    longest = settings.max_model_len if max_len is None else max_len
+    most = speculation.num_speculative_tokens or 0
+    scratch = scratch_blocks(most, MAX_DRAFT_TOKENS, settings.max_num_seqs, settings.block_size)
+    sizes = settings.block_size, settings.num_gpu_blocks + scratch, 0
+    width = -(-longest // settings.block_size)
+    runner = StubRunner(model or ReadingModel(), Capabilities(VOCABULARY, *sizes, width, 64), {EOS})
+    return DraftParts(runner, settings.num_gpu_blocks, longest, budget, cost=0.3)
 
 
 @dataclass(frozen=True)
@@ -275,17 +321,27 @@ def small_engine(
     has_text: bool = True,
     behind: int = 64,
     speculation: SpeculativeConfig | None = None,
+    draft: dict[str, Any] | None = None,
     **changes: Any,
 ) -> LLMEngine:
     """An engine of its own, quickly made.
 
     Args:
         behind: The most tokens of prompts behind which a step is planned ahead.
+        draft: What `stub_draft` is told, if `speculation` asks for a draft model.
         changes: Of SETTINGS: blocks of 4 tokens, sequences of 40, steps of 64.
     """
     tokenizer = letters() if has_text else None
     settings = replace(SETTINGS, **changes)
+    parts = None
+    if speculation is not None and speculation.method == "draft_model":
+        parts = stub_draft(settings, speculation, **(draft or {}))
     engine, _ = pair_without_device(
-        settings, ahead=ahead, tokenizer=tokenizer, behind=behind, speculation=speculation
+        settings,
+        ahead=ahead,
+        tokenizer=tokenizer,
+        behind=behind,
+        speculation=speculation,
+        draft=parts,
     )
     return engine

@@ -80,7 +80,12 @@ PARTS = (
         examples=150,
         optimised=True,
     ),
-    Part("speculation", _files("properties", "speculation"), examples=60, optimised=True),
+    Part(
+        "speculation",
+        _files("properties", "speculation", "draft_model"),
+        examples=60,
+        optimised=True,
+    ),
     Part(
         "crowds",
         ("tests/properties/test_equal_bits.py::test_i52_the_same_bits_in_a_crowd",),

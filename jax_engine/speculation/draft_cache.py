@@ -1,0 +1,134 @@
+"""The cache of a draft model: each slot says what it holds.
+
+A slot keeps the hash of the prefix whose last token was computed into it (`prefix_hashes`). A
+sequence's slots are right as far as these hashes are those of its own prefixes; the draft model
+computes the rest. Whatever moved a block meanwhile (a preemption, a fork, a copy, a prefix hit, an
+abort) shows as another hash, so no event needs to be followed, and nothing can go stale.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32
+
+from jax_engine.speculation.draft_runner import DraftRow, DraftRunner
+from jax_engine.speculation.prefix_hashes import Hashes, PrefixHashes
+from jax_engine.step import RequestSetup
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A sequence that is to get guesses.
+
+    Attributes:
+        token_ids: All of its tokens.
+        text: Their hashes.
+        blocks: [N] The blocks that hold them; those behind are scratch blocks. No other sequence
+            writes other tokens into them.
+        most: How many guesses are drawn, at least 1.
+        setup, sample: As in `Held`.
+    """
+
+    token_ids: list[int]
+    text: PrefixHashes
+    blocks: Int32[np.ndarray, " N"]
+    most: int
+    setup: RequestSetup
+    sample: int
+
+
+class DraftCache:
+    """Draws guesses, and keeps what the draft model computes for them.
+
+    Args:
+        num_blocks: Blocks that keep what they hold. The runner's others are scratch blocks, for
+            tokens that have no block.
+        max_num_batched_tokens: The most tokens that are computed at once. A longer prompt takes
+            several calls, and has no guesses before the last of them.
+    """
+
+    def __init__(
+        self, runner: DraftRunner, *, num_blocks: int, max_num_batched_tokens: int
+    ) -> None:
+        sizes = runner.runner.capabilities
+        self._runner = runner
+        self._vocab_size, self._width = sizes.vocab_size, sizes.table_width
+        self._max_tokens = max_num_batched_tokens
+        self._scratch = range(num_blocks, sizes.num_blocks)
+        # The hash of the prefix that ends in each slot; 0: nothing that is known
+        self._slots = np.zeros((num_blocks, sizes.block_size), np.uint64)
+
+    def draw(self, wanted: Sequence[Wanted]) -> list[list[int] | None]:
+        """The guesses for each sequence; None if its text is not computed yet.
+
+        Raises:
+            BaseException: What the runner raised; the cache is empty then.
+        """
+        try:
+            return self._draw(wanted)
+        except BaseException:
+            self._slots[:] = 0
+            self._runner.recover()
+            raise
+
+    def _draw(self, wanted: Sequence[Wanted]) -> list[list[int] | None]:
+        found: list[list[int] | None] = [None] * len(wanted)
+        rows = self._rows(wanted)
+        drawn = self._runner.draw([row for _, row in rows]) if rows else []
+        for (place, row), guesses in zip(rows, drawn, strict=True):
+            if row.most:
+                found[place] = guesses
+                want = wanted[place]  # the last guess is drawn, and not computed
+                self._note(want.blocks, row.end, want.text.beyond(guesses[:-1]))
+        return found
+
+    def _rows(self, wanted: Sequence[Wanted]) -> list[tuple[int, DraftRow]]:
+        """Rows of the first step, with their places: those first that lack least.
+
+        Their slots count as filled at once: all rows write before any reads, so a row may count on
+        what those before it write.
+        """
+        scratch, budget = iter(self._scratch), self._max_tokens
+        rows = []
+        for place in sorted(range(len(wanted)), key=lambda i: self._lacks(wanted[i])):
+            want = wanted[place]
+            length, lacks = len(want.token_ids), self._lacks(want)
+            count = min(lacks, budget)
+            if not count:
+                break
+            start, budget = length - lacks, budget - count
+            most = want.most if count == lacks else 0
+            table = self._table(want.blocks, start + count + max(0, most - 1), scratch)
+            known = [
+                token if token < self._vocab_size else 0
+                for token in want.token_ids[start : start + count]
+            ]
+            rows.append((place, DraftRow(want.setup, want.sample, start, known, table, most)))
+            self._note(want.blocks, start, want.text.known[start : start + count])
+        return rows
+
+    def _lacks(self, want: Wanted) -> int:
+        """How many of a sequence's last tokens the cache lacks: at least the last, to draw."""
+        hashes = want.text.known
+        slots = self._slots[want.blocks].reshape(-1)[: len(hashes)]
+        right = slots == hashes[: len(slots)]
+        valid = len(right) if right.all() else int(right.argmin())
+        return len(hashes) - min(valid, len(hashes) - 1)
+
+    def _table(
+        self, blocks: Int32[np.ndarray, " N"], length: int, scratch: Iterator[int]
+    ) -> Int32[np.ndarray, " W"]:
+        """The sequence's blocks, and scratch blocks behind them, for `length` positions."""
+        table = np.zeros(self._width, np.int32)
+        count = min(len(blocks), self._width)
+        table[:count] = blocks[:count]
+        for place in range(count, -(-length // self._slots.shape[1])):
+            table[place] = next(scratch)
+        return table
+
+    def _note(self, blocks: Int32[np.ndarray, " N"], start: int, hashes: Hashes) -> None:
+        """Notes what is computed from `start` on, but in scratch blocks."""
+        size = self._slots.shape[1]
+        positions = np.arange(start, min(start + len(hashes), len(blocks) * size))
+        self._slots[blocks[positions // size], positions % size] = hashes[: len(positions)]

@@ -1,0 +1,78 @@
+"""A draft model: a small model with the same vocabulary draws what the large one is to verify.
+
+Its keys and values lie in a cache of its own (`draft_cache`), under the same block numbers: block 7
+of the draft's cache holds for the draft model the tokens that block 7 of the target's cache holds
+for the target. So the target's block table is the draft's, and nothing is allocated twice.
+"""
+
+from collections.abc import Sequence
+
+from jax_engine.speculation.draft_cache import DraftCache, Wanted
+from jax_engine.speculation.draft_runner import DraftRunner
+from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.prefix_hashes import PrefixHashes
+
+
+class DraftModelDrafter:
+    """Draws guesses with a draft model.
+
+    Args:
+        num_blocks: Blocks of the target's cache. The draft's has more: scratch blocks, where the
+            tokens lie for which the target has no block yet.
+        max_model_len: The longest text that the draft model reads, in tokens.
+        max_num_batched_tokens: As in `DraftCache`.
+    """
+
+    def __init__(
+        self,
+        runner: DraftRunner,
+        *,
+        num_blocks: int,
+        max_model_len: int,
+        max_num_batched_tokens: int,
+    ) -> None:
+        self._runner, self._max_len = runner, max_model_len
+        self._cache = DraftCache(
+            runner, num_blocks=num_blocks, max_num_batched_tokens=max_num_batched_tokens
+        )
+        self._hashes: dict[int, PrefixHashes] = {}
+        self._numbers: dict[int, int] = {}
+
+    def propose(self, asked: Sequence[Asked]) -> list[list[int] | None]:
+        found: dict[int, list[int] | None] = {}
+        wanted: dict[int, Wanted] = {}
+        for one in asked:
+            held = one.held
+            assert held is not None, "all requests were opened"
+            # The last guess is drawn, and not computed
+            most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))
+            found[one.seq_id] = None if most > 0 else []
+            if most > 0 and held.own_end:
+                text = self._hashes.setdefault(one.seq_id, PrefixHashes())
+                text.upto(one.token_ids)
+                self._numbers[one.seq_id] = held.setup.number
+                wanted[one.seq_id] = Wanted(
+                    one.token_ids, text, held.blocks, most, held.setup, held.sample
+                )
+        found |= zip(wanted, self._cache.draw(list(wanted.values())), strict=True)
+        return [found[one.seq_id] for one in asked]
+
+    def forget(self, seq_ids: set[int]) -> None:
+        ended = {self._numbers.pop(seq_id) for seq_id in seq_ids & self._numbers.keys()}
+        for seq_id in seq_ids:
+            self._hashes.pop(seq_id, None)
+        self._runner.close(ended - set(self._numbers.values()))
+
+
+def scratch_blocks(most: int, max_drafts: int, max_num_seqs: int, block_size: int) -> int:
+    """The most scratch blocks that the sequences of a step take.
+
+    A sequence with k guesses computes k tokens that have no slot yet: its last, and all guesses
+    but the last.
+
+    Args:
+        most: Guesses of a sequence.
+        max_drafts: Guesses of all together, which share them evenly.
+    """
+    counts = range(1, min(max_drafts, max_num_seqs) + 1)
+    return max(n * -(-min(most, max_drafts // n) // block_size) for n in counts)
