@@ -40,13 +40,18 @@ class Speculator:
             if group.cache_salt is not None
             for seq in group.unfinished()
         }
+        wanting = self._wanting(list(_decodes(running)))
+        self._asked = {seq.seq_id for seq, _ in wanting}
+        drafts = _predicted(running, wanting)
         asked = [
             Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, seq.seq_id not in salted)
-            for seq, most in self._wanting(list(_decodes(running)))
+            for seq, most in wanting
+            if seq.seq_id not in drafts
         ]
-        self._asked = {one.seq_id for one in asked}
-        if not asked:
-            return {}
+        return drafts | self._ask(asked) if asked else drafts
+
+    def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
+        """What the drafter guesses; nothing if it fails."""
         try:
             proposed = self._drafter.propose(asked)
         except Exception:  # the user's code
@@ -77,7 +82,11 @@ class Speculator:
             pace = self._paces.get(seq_id)
             if pace is None or not item.num_samples:
                 continue
-            if seq_id in self._asked:
+            prediction = item.group.prediction
+            if prediction is not None:
+                prediction.learn(item.seq, item.drafts, item.start + 1)
+            # Without a guess it does not rest: it may be back in what is predicted any time.
+            if seq_id in self._asked and (item.drafts or prediction is None):
                 pace.learn(len(item.drafts), accepted.get(seq_id, 0))
             else:
                 pace.pass_by()
@@ -111,6 +120,24 @@ class Speculator:
             for seq_id in ended:
                 del self._paces[seq_id]
             self._drafter.forget(ended)
+
+
+def _predicted(
+    running: Sequence[SequenceGroup], wanting: Sequence[tuple[TokenSequence, int]]
+) -> dict[int, list[int]]:
+    """Guesses for sequences that are where their requests predict them to be."""
+    predictions = {
+        seq.seq_id: group.prediction
+        for group in running
+        if group.prediction is not None
+        for seq in group.unfinished()
+    }
+    found = {
+        seq.seq_id: list(predictions[seq.seq_id].guesses(seq, most))
+        for seq, most in wanting
+        if seq.seq_id in predictions
+    }
+    return {seq_id: guesses for seq_id, guesses in found.items() if guesses}
 
 
 def _decodes(running: Sequence[SequenceGroup]) -> Iterator[tuple[TokenSequence, int]]:
