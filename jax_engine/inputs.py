@@ -10,10 +10,13 @@ class TextPrompt(TypedDict):
     Attributes:
         prompt: The text.
         cache_salt: Prompts share cached blocks only with prompts of the same salt.
+        prediction: What the output is expected to repeat, as text or token ids. An engine with
+            `speculative_config` guesses from it.
     """
 
     prompt: str
     cache_salt: NotRequired[str]
+    prediction: NotRequired[str | Sequence[int]]
 
 
 class TokensPrompt(TypedDict):
@@ -22,12 +25,13 @@ class TokensPrompt(TypedDict):
     Attributes:
         prompt_token_ids: The model's input.
         prompt: The text they come from, returned with the output.
-        cache_salt: As in `TextPrompt`.
+        cache_salt, prediction: As in `TextPrompt`.
     """
 
     prompt_token_ids: Sequence[int]
     prompt: NotRequired[str]
     cache_salt: NotRequired[str]
+    prediction: NotRequired[str | Sequence[int]]
 
 
 PromptType = str | Sequence[int] | TextPrompt | TokensPrompt

@@ -43,6 +43,10 @@ class RequestMetrics:
         num_draft_tokens: Tokens that were guessed and verified (`speculative_config`); 0 until it
             has finished.
         num_accepted_tokens: Those of them that were right, and became output.
+        num_accepted_prediction_tokens: Output tokens that were guessed out of the prompt's
+            `prediction`, over all samples; 0 until it has finished.
+        num_rejected_prediction_tokens: Tokens of the prediction that a sample did not say, over
+            all samples.
         queued_time: When the engine accepted it.
         scheduled_time: When the first step that computes a part of it was planned.
         last_token_time: When its last token came. None until it has finished.
@@ -56,6 +60,8 @@ class RequestMetrics:
     last_token_time: float | None = None
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_accepted_prediction_tokens: int = 0
+    num_rejected_prediction_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ that share it. Its unfinished sequences have one status: they are scheduled and 
 A request for more samples than can run at once is split into parts that run one after the other.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
@@ -22,6 +22,19 @@ class Constraints(Protocol):
         """Whether the tokens allowed next depend on the token before."""
 
 
+class Prediction(Protocol):
+    """What a request's answers are expected to say (`jax_engine.speculation.prediction`)."""
+
+    def guesses(self, seq: Sequence, most: int) -> SequenceOf[int]:
+        """What it says that follows."""
+
+    def learn(self, seq: Sequence, drafts: SequenceOf[int], known: int) -> None:
+        """Counts the right guesses of a step."""
+
+    def counts(self, seqs: Iterable[Sequence]) -> tuple[int, int]:
+        """Its tokens that were guessed rightly, and those that were not said."""
+
+
 class SequenceGroup:
     """One request and its sequences.
 
@@ -35,6 +48,7 @@ class SequenceGroup:
         cache_salt: Requests of different salts share no cached prefix.
         constraints: What restricts its tokens beyond `params`; applied by the engine.
         max_drafts: The most drafts of one of its sequences in a step.
+        prediction: What its answers are expected to say, from which drafts are made.
 
     Attributes:
         seqs: The sequences of all parts so far, finished ones included. A part has one sequence
@@ -66,8 +80,8 @@ class SequenceGroup:
         "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
         "max_drafts", "needs_history", "needs_last_token", "num_cached_tokens", "num_left",
         "num_preemptions", "num_samples", "num_unattached", "number", "params", "part_size",
-        "part_start", "priority", "prompt_len", "reads_cache", "request_id", "reserved",
-        "samples_per_seq", "seqs", "stop",
+        "part_start", "prediction", "priority", "prompt_len", "reads_cache", "request_id",
+        "reserved", "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +95,7 @@ class SequenceGroup:
         cache_salt: str | None = None,
         constraints: Constraints | None = None,
         max_drafts: int = 0,
+        prediction: Prediction | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
@@ -102,7 +117,7 @@ class SequenceGroup:
         self.reads_cache = not params.wants_prompt
         self.needs_history = params.has_penalties
         self.constraints = constraints
-        self.max_drafts = max_drafts
+        self.max_drafts, self.prediction = max_drafts, prediction
         self.needs_last_token = constraints is not None and constraints.needs_last_token
         self.number = 0
         self.key: tuple[float, ...]

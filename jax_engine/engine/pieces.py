@@ -6,6 +6,7 @@ written as msgpack. There are no words: whoever reads has a tokenizer.
 
 import msgspec
 
+type Drafts = tuple[int, int, int, int]
 type Times = tuple[float | None, float | None, float | None, float | None, float | None]
 
 
@@ -61,7 +62,7 @@ class News(Plain, tag="news"):
         times: The times of `RequestMetrics` behind `arrival_time`, with the first news and with
             the last; None in between, where none of them changes.
         prompt_logprobs: A position for each token of the prompt; once, if they are wanted.
-        drafts: Tokens that were guessed, and how many were right; with the last news.
+        drafts: The counts of `RequestMetrics` that are about guesses; with the last news.
     """
 
     request_id: str
@@ -70,4 +71,4 @@ class News(Plain, tag="news"):
     num_cached_tokens: int
     times: Times | None = None
     prompt_logprobs: LogprobLists | None = None
-    drafts: tuple[int, int] = (0, 0)
+    drafts: Drafts = (0, 0, 0, 0)

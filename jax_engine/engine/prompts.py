@@ -1,7 +1,7 @@
 """Converts users' prompts to token ids, and checks them before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 PromptInput = str | Sequence[int] | Mapping[str, Any]
 
-_KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
+_KEYS = {"prompt", "prompt_token_ids", "cache_salt", "prediction"}
 # Other keys of vLLM: accepted if their value is empty
 _UNUSED = {"multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids", "token_type_ids"}
 
@@ -24,11 +24,13 @@ class Prompt:
     Attributes:
         text: None if only token ids were given.
         cache_salt: Prompts share cached blocks only with prompts of the same salt.
+        prediction: Tokens that the output is expected to have; guesses come from them.
     """
 
     text: str | None
     token_ids: list[int]
     cache_salt: str | None = None
+    prediction: list[int] = field(default_factory=list)
 
 
 def as_prompt_list(prompts: Any) -> list[PromptInput]:
@@ -50,8 +52,13 @@ def as_prompt_list(prompts: Any) -> list[PromptInput]:
     return list(prompts)
 
 
-def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int) -> Prompt:
+def parse_prompt(
+    prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int, predicted: int = 0
+) -> Prompt:
     """Converts one prompt to token ids.
+
+    Args:
+        predicted: The tokens of its prediction that count, at most; 0: nobody reads it.
 
     Raises:
         InvalidRequestError: It is empty or of a wrong type, is text without a tokenizer, or has an
@@ -69,10 +76,10 @@ def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: i
         token_ids = tokenizer.encode(_valid_unicode("prompt", text))
     elif text is not None and not isinstance(text, str):
         raise InvalidRequestError(f"prompt must be a string, got {type(text).__name__}")
-    ids = _checked_ids(token_ids, vocab_size)
+    ids = _checked_ids("prompt_token_ids", token_ids, vocab_size)
     if not ids:
         raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
-    return Prompt(text, ids, salt)
+    return Prompt(text, ids, salt, _prediction(prompt, tokenizer, vocab_size, predicted))
 
 
 def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
@@ -94,8 +101,8 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
     }  # fmt: skip
     if unknown or not set(prompt) & {"prompt", "prompt_token_ids"}:
         raise InvalidRequestError(
-            "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt'), "
-            f"got the keys {shown(sorted(map(str, prompt)))}"
+            "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt' "
+            f"and 'prediction'), got the keys {shown(sorted(map(str, prompt)))}"
         )
     salt = prompt.get("cache_salt")
     if salt is not None and not isinstance(salt, str):
@@ -118,28 +125,59 @@ def prompt_text(prompt: PromptInput) -> str | None:
     return _valid_unicode("prompt", text)
 
 
+def prediction_text(prompt: PromptInput) -> str | None:
+    """The text of a prompt's prediction; None if there are token ids, or nothing."""
+    given = prompt.get("prediction") if isinstance(prompt, Mapping) else None
+    return _valid_unicode("prediction", given) if isinstance(given, str) else None
+
+
+def _prediction(
+    prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int, most: int
+) -> list[int]:
+    text = prediction_text(prompt)
+    if text is not None and tokenizer is not None:
+        return tokenizer.encode(text, add_special_tokens=False)[:most] if most else []
+    given = prompt.get("prediction") if isinstance(prompt, Mapping) else None
+    if given is None:
+        return []
+    if isinstance(given, bytes):  # a sequence of integers, but not of token ids
+        raise InvalidRequestError(
+            f"prediction must be a string or a list of token ids, got {shown(given)}"
+        )
+    if text is not None:
+        raise InvalidRequestError(
+            "prediction is text, but the engine has no tokenizer (skip_tokenizer_init=True): "
+            "give its token ids"
+        )
+    return _checked_ids("prediction", given, vocab_size)[:most]
+
+
 def with_token_ids(prompt: PromptInput, text: str, token_ids: list[int]) -> dict[str, Any]:
     """A prompt of text, with the ids that its text was converted to."""
     others = dict(prompt) if isinstance(prompt, Mapping) else {}
     return {**others, "prompt": text, "prompt_token_ids": token_ids}
 
 
-def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
+def with_prediction(prompt: PromptInput, token_ids: list[int]) -> dict[str, Any]:
+    """A prompt whose prediction is text, with the ids that the text was converted to."""
+    assert isinstance(prompt, Mapping), "it has a prediction"
+    return {**prompt, "prediction": token_ids}
+
+
+def _checked_ids(name: str, token_ids: Any, vocab_size: int) -> list[int]:
     if isinstance(token_ids, np.ndarray):
         token_ids = token_ids.tolist()
     sequence = isinstance(token_ids, Sequence)
     plain = sequence and set(map(type, token_ids)) <= {int}
     if not plain and not (sequence and all(_is_integer(one) for one in token_ids)):
-        raise InvalidRequestError(
-            f"prompt_token_ids must be a list of integers, got {shown(token_ids)}"
-        )
+        raise InvalidRequestError(f"{name} must be a list of integers, got {shown(token_ids)}")
     ids = list(token_ids) if plain else [int(token) for token in token_ids]
     if ids and min(ids) >= 0 and max(ids) < vocab_size:
         return ids
     for at, token in enumerate(ids):
         if not 0 <= token < vocab_size:
             raise InvalidRequestError(
-                f"prompt_token_ids[{at}] must be in [0, {vocab_size - 1}], got {shown(token)}"
+                f"{name}[{at}] must be in [0, {vocab_size - 1}], got {shown(token)}"
             )
     return ids
 

@@ -20,6 +20,7 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.prediction import PredictedText
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 _MOST = 2**63 - 1  # the largest priority
@@ -71,13 +72,15 @@ class RequestChecks:
         own = copy(params)
         own.__post_init__()
         self._check_text(prompt, own)
-        parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
+        predicted = 0 if self._speculation is None else self._max_model_len
+        parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size, predicted)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
         _check_length(own, len(parsed.token_ids))
         replay_trace(own, len(parsed.token_ids), self._max_model_len)
         self._check_tokens(own)
         self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
+        guesses = max_drafts(own, self._speculation)
         group = SequenceGroup(
             request_id,
             parsed.token_ids,
@@ -85,7 +88,8 @@ class RequestChecks:
             eos_token_ids=self._eos_token_ids,
             cache_salt=parsed.cache_salt,
             constraints=self._constraints.build(own),
-            max_drafts=max_drafts(own, self._speculation),
+            max_drafts=guesses,
+            prediction=PredictedText.of(parsed.prediction) if guesses else None,
         )
         results: Results | PooledResults
         if isinstance(own, PooledParams):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.pieces import LogprobLists, News, Piece, Times
+from jax_engine.engine.pieces import Drafts, LogprobLists, News, Piece, Times
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
 from jax_engine.engine.token_logprobs import add_rows, add_sampled
@@ -122,10 +122,8 @@ class Results:
         seqs, given = self._group.seqs, self._prompt_logprobs
         if finished and self._params.num_samples > self._params.n and self.counts_samples:
             seqs = sorted(seqs, key=self._rank)
-        all_of = finished and self._params.is_ranked
-        pieces = [
-            self._piece(seq) for seq in seqs[: self._params.n] if all_of or self._has_news(seq)
-        ]
+        all_of, shown = finished and self._params.is_ranked, seqs[: self._params.n]
+        pieces = [self._piece(seq) for seq in shown if all_of or self._has_news(seq)]
         times: Times | None = None
         if finished or not self._is_begun:
             times = (
@@ -139,8 +137,14 @@ class Results:
             given.counts += [0] * (self._group.prompt_len - len(given.counts))  # not reached
         self._is_begun, self._prompt_logprobs = True, None
         cached = self._group.num_cached_tokens or 0
-        drafts = (metrics.num_draft_tokens, metrics.num_accepted_tokens) if finished else (0, 0)
+        drafts = self._drafts(metrics, shown) if finished else (0, 0, 0, 0)
         return News(self._group.request_id, pieces, finished, cached, times, given, drafts)
+
+    def _drafts(self, metrics: RequestMetrics, seqs: list[Sequence]) -> Drafts:
+        prediction, predicted = self._group.prediction, (0, 0)
+        if prediction is not None:
+            predicted = prediction.counts(seqs)
+        return metrics.num_draft_tokens, metrics.num_accepted_tokens, *predicted
 
     def _rank(self, seq: Sequence) -> tuple[bool, float]:
         """Sort key: the most probable first; a sequence without tokens, after an abort, last."""

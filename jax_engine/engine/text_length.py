@@ -38,6 +38,13 @@ class TextLength:
         if least > self._max_model_len - room:
             raise prompt_too_long(least, self._max_model_len, room, "at least ")
 
+    def beginning(self, text: str, count: int) -> str:
+        """A text's beginning, which has its first tokens, so many at least; all if unsure."""
+        if len(text) <= count:
+            return text
+        most = count * self._least.longest * self._least.shrink
+        return text[:most] if most else text
+
     def cannot_fit(self, text: str) -> bool:
         """Whether no request may have this prompt."""
         return self.of_text(text) > self._max_model_len

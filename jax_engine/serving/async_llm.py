@@ -16,8 +16,10 @@ from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
     parse_prompt,
+    prediction_text,
     prompt_text,
     truncate_prompt,
+    with_prediction,
     with_token_ids,
 )
 from jax_engine.engine.request_checks import (
@@ -384,7 +386,12 @@ class AsyncLLM:
         if text is not None and self._encoder is not None:
             ids = await self._encoder.ids(text, any_length=keep is not None, room=room)
             prompt = with_token_ids(prompt, text, ids)
-        parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size)
+        predicted = 0 if self.config.speculative_config is None else limit
+        text = prediction_text(prompt)
+        if predicted and text is not None and self._encoder is not None:
+            ids = await self._encoder.first_ids(text, predicted)
+            prompt = with_prediction(prompt, ids)
+        parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size, predicted)
         parsed = truncate_prompt(parsed, keep, limit)
         if len(parsed.token_ids) > limit - room:
             raise prompt_too_long(len(parsed.token_ids), limit, room)
@@ -418,6 +425,7 @@ class AsyncLLM:
             priority,
             timeout,
             streams(params),
+            prompt.prediction,
         )
 
 

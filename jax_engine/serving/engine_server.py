@@ -69,7 +69,11 @@ class EngineServer:
     def _checked(self, add: Add) -> Request | Refused:
         try:
             params = read_params(dict(add.params), pooling=add.pooling, streams=add.streams)
-            prompt = {"prompt_token_ids": add.token_ids, "cache_salt": add.cache_salt}
+            prompt = {
+                "prompt_token_ids": add.token_ids,
+                "cache_salt": add.cache_salt,
+                "prediction": add.prediction,
+            }
             request = self._engine.check_request(prompt, params, add.request_id)
             request.serve_as(
                 add.request_id,

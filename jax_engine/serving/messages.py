@@ -29,6 +29,7 @@ class Add(Message, tag="add"):
     Attributes:
         params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
         streams: whether there is news after each step; else once, at the end.
+        prediction: tokens that the output is expected to have.
     """
 
     request_id: str
@@ -40,6 +41,7 @@ class Add(Message, tag="add"):
     priority: int = 0
     timeout: float | None = None
     streams: bool = True
+    prediction: list[int] = []
 
 
 class Abort(Message, tag="abort"):

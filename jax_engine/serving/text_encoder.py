@@ -59,6 +59,12 @@ class TextEncoder:
             await self.beside(self._length.check, text, room)
         return await self._apart(len(text), encode)
 
+    async def first_ids(self, text: str, count: int) -> list[int]:
+        """The token ids that a text begins with, at most `count`, none of them added to it."""
+        if len(text) > SHORT_TEXT:
+            text = await self.beside(self._length.beginning, text, count)
+        return (await self.ids(text, add_special_tokens=False, any_length=True))[:count]
+
     async def pair_ids(
         self, left: str, right: str, *, add_special_tokens: bool = True, any_length: bool = False
     ) -> list[int]:

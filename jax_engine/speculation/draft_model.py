@@ -57,6 +57,10 @@ class DraftModelDrafter:
         found |= zip(wanted, self._cache.draw(list(wanted.values())), strict=True)
         return [found[one.seq_id] for one in asked]
 
+    def promises(self, one: Asked) -> bool:
+        """A model always has something to say."""
+        return True
+
     def forget(self, seq_ids: set[int]) -> None:
         ended = {self._numbers.pop(seq_id) for seq_id in seq_ids & self._numbers.keys()}
         for seq_id in seq_ids:

@@ -172,6 +172,10 @@ class OtherVocabularyDrafter:
             found[seq_id] = drawn
         return [self._translated(one, found[one.seq_id]) for one in asked]
 
+    def promises(self, one: Asked) -> bool:
+        """A model always has something to say."""
+        return True
+
     def forget(self, seq_ids: Collection[int]) -> None:
         for seq_id in set(seq_ids) & self._known.keys():
             self._pool.free_all(self._known.pop(seq_id).blocks)

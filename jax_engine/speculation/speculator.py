@@ -1,7 +1,7 @@
 """Asks a drafter before a step is planned, and learns from what the step accepted."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -53,39 +53,38 @@ class Speculator:
         """
         self._forget_ended(scheduler)
         running = scheduler.running
-        salted = {
-            seq.seq_id
-            for group in running
-            if group.cache_salt is not None
-            for seq in group.unfinished()
-        }
         groups = {seq.seq_id: group for group in running for seq in group.unfinished()}
+        wanting = self._wanting(list(_decodes(running)))
+        self._asked = {seq.seq_id for seq, _ in wanting}
+        drafts = _predicted(groups, wanting)
         asked = [
             Asked(
                 seq.seq_id,
                 seq.token_ids,
                 seq.prompt_len,
                 most,
-                seq.seq_id not in salted,
+                groups[seq.seq_id].cache_salt is None,
                 self._held(scheduler, seq, groups[seq.seq_id]),
             )
-            for seq, most in self._wanting(list(_decodes(running)))
+            for seq, most in wanting
+            if seq.seq_id not in drafts
         ]
-        self._asked = {one.seq_id for one in asked}
-        if not asked:
-            return {}
+        return drafts | self._ask(asked) if asked else drafts
+
+    def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
+        """What the drafter guesses; nothing if it fails."""
         try:
             proposed = self._drafter.propose(asked)
         except Exception:  # the user's code
             logger.exception("the drafter failed: the step has no guesses")
             return {}
-        found = {
+        given = dict(zip([one.seq_id for one in asked], proposed, strict=True))
+        self._asked -= {seq_id for seq_id, guesses in given.items() if guesses is None}
+        return {
             one.seq_id: self._valid(guesses[: one.most])
-            for one, guesses in zip(asked, proposed, strict=True)
-            if guesses is not None
+            for one in asked
+            if (guesses := given[one.seq_id]) is not None
         }
-        self._asked = set(found)
-        return found
 
     def _held(self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup) -> Held | None:
         """None of a request that was not opened."""
@@ -101,16 +100,22 @@ class Speculator:
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
-        follow = [item for item in plan.scheduled if item.num_samples and item.group.max_drafts]
-        salted = {item.seq.seq_id for item in follow if item.group.cache_salt is not None}
-        wanting = self._wanting([(item.seq, item.group.max_drafts) for item in follow])
-        return any(
-            not self._adaptive
-            or self._drafter.promises(
-                Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, seq.seq_id not in salted)
-            )
-            for seq, most in wanting
-        )
+        groups = {
+            item.seq.seq_id: item.group
+            for item in plan.scheduled
+            if item.num_samples and item.group.max_drafts
+        }
+        follow = [item.seq for item in plan.scheduled if item.seq.seq_id in groups]
+        wanting = self._wanting([(seq, groups[seq.seq_id].max_drafts) for seq in follow])
+        return any(self._in_sight(seq, most, groups[seq.seq_id]) for seq, most in wanting)
+
+    def _in_sight(self, seq: TokenSequence, most: int, group: SequenceGroup) -> bool:
+        """Whether a sequence may have guesses when its next token is known."""
+        if not self._adaptive or group.prediction is not None:
+            return True
+        shares = group.cache_salt is None
+        one = Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares)
+        return self._drafter.promises(one)
 
     def learn(self, scheduled: Iterable[ScheduledSequence], accepted: dict[int, int]) -> None:
         """Takes note of a step.
@@ -123,7 +128,11 @@ class Speculator:
             pace = self._paces.get(seq_id)
             if pace is None or not item.num_samples:
                 continue
-            if seq_id in self._asked:
+            prediction = item.group.prediction
+            if prediction is not None:
+                prediction.learn(item.seq, item.drafts, item.start + 1)
+            # Without a guess it does not rest: it may be back in what is predicted any time.
+            if seq_id in self._asked and (item.drafts or prediction is None):
                 pace.learn(len(item.drafts), accepted.get(seq_id, 0))
             else:
                 pace.pass_by()
@@ -159,6 +168,19 @@ class Speculator:
             for seq_id in ended:
                 del self._paces[seq_id]
             self._drafter.forget(ended)
+
+
+def _predicted(
+    groups: Mapping[int, SequenceGroup], wanting: Sequence[tuple[TokenSequence, int]]
+) -> dict[int, list[int]]:
+    """Guesses for sequences that are where their requests predict them to be."""
+    found = {}
+    for seq, most in wanting:
+        prediction = groups[seq.seq_id].prediction
+        guesses = prediction.guesses(seq, most) if prediction is not None else ()
+        if guesses:
+            found[seq.seq_id] = list(guesses)
+    return found
 
 
 def _decodes(running: Sequence[SequenceGroup]) -> Iterator[tuple[TokenSequence, int]]:

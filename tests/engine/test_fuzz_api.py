@@ -202,7 +202,8 @@ def test_structured_outputs(llm, usual, given_fields) -> None:
 @given(prompts=st.one_of(anything, st.fixed_dictionaries({"prompt": anything}),
                          st.fixed_dictionaries({"prompt_token_ids": anything}),
                          st.lists(st.dictionaries(st.sampled_from(
-                             ["prompt", "prompt_token_ids", "cache_salt", "multi_modal_data"]
+                             ["prompt", "prompt_token_ids", "cache_salt", "multi_modal_data",
+                              "prediction"]
                          ), anything), max_size=2)))  # fmt: skip
 def test_prompts(llm, usual, prompts) -> None:
     for call in (llm.generate, llm.embed, llm.score_tokens):

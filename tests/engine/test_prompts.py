@@ -20,8 +20,11 @@ SURROGATE = "a\ud800"
 class Codes:
     """A tokenizer: the number of each letter, from a = 0."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [ord(one) - ord("a") for one in text]
+
+
+TOKENIZER: Any = Codes()
 
 
 def parsed(prompt: Any, tokenizer: Any = Codes()) -> Prompt:  # noqa: B008  # it has no state
@@ -80,6 +83,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"prompt": "a", "image": 1}, r"got the keys \['image', 'prompt'\]"),
     ({"prompt": "a", "image": None}, "got the keys"),
     ({"prompt": "a", "multi_modal_data": {"image": 1}}, "got the keys"),
+    ({"prompt": "a", "prediction": SURROGATE}, "prediction must be valid Unicode"),
+    ({"prompt": "a", "prediction": 1}, "prediction must be a list of integers, got 1"),
+    ({"prompt": "a", "prediction": b"a"}, "prediction must be a string or a list of token ids"),
+    ({"prompt": "a", "prediction": [0, "a"]}, "prediction must be a list of integers"),
+    ({"prompt": "a", "prediction": [0, 3]}, r"prediction\[1\] must be in \[0, 2\], got 3"),
+    ({"prediction": "a"}, "must have 'prompt' or 'prompt_token_ids'.*got the keys"),
     (5, "prompt_token_ids must be a list of integers, got 5"),
     ({0, 1}, "must be a list of integers"),
     ([0, 1.0], "must be a list of integers"),
@@ -99,6 +108,25 @@ def test_text_needs_a_tokenizer() -> None:
     assert parsed({"prompt": "ab", "prompt_token_ids": [2]}, None).token_ids == [2]
     with pytest.raises(InvalidRequestError, match="no tokenizer"):
         parsed("ab", None)
+
+
+@pytest.mark.parametrize("prediction", ["abcab", [0, 1, 2, 0, 1], np.array([0, 1, 2, 0, 1])])
+def test_a_prediction_counts_as_far_as_it_is_read(prediction: Any) -> None:
+    given = {"prompt": "c", "prediction": prediction}
+    assert parsed(given) == parsed("c"), "nobody reads it"
+    for most, kept in ((9, [0, 1, 2, 0, 1]), (3, [0, 1, 2]), (1, [0])):
+        found = parse_prompt(given, TOKENIZER, 3, most)
+        assert found == Prompt("c", [2], None, kept)
+        assert all(type(one) is int for one in found.prediction)
+    for nothing in ("", [], None):
+        assert parse_prompt({"prompt": "c", "prediction": nothing}, TOKENIZER, 3, 9) == parsed("c")
+
+
+def test_a_prediction_that_is_text_needs_a_tokenizer() -> None:
+    prompt = {"prompt_token_ids": [1]}
+    assert parse_prompt(prompt | {"prediction": [2]}, None, 3, 9).prediction == [2]
+    with pytest.raises(InvalidRequestError, match=r"prediction is text, but .* no tokenizer"):
+        parse_prompt(prompt | {"prediction": "a"}, None, 3, 9)
 
 
 @pytest.mark.parametrize(

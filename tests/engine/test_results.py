@@ -104,7 +104,9 @@ def test_outputs_of_requests_that_are_aborted(name: str, kind: RequestOutputKind
 
 def test_a_prompt_that_is_computed_again_keeps_its_log_probabilities() -> None:
     """Rounding may differ the second time. What an abort leaves without any has none."""
-    group: Any = SimpleNamespace(prompt_len=4, seqs=[], request_id="a", num_cached_tokens=None)
+    group: Any = SimpleNamespace(
+        prompt_len=4, seqs=[], request_id="a", num_cached_tokens=None, prediction=None
+    )
     results = Results(Prompt(None, [1, 0, 1, 1]), SamplingParams(prompt_logprobs=0), group, None)
 
     def take(start: int, num_tokens: int, row: int, first: float) -> None:

@@ -58,6 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "the end alone": {"output_kind": RequestOutputKind.FINAL_ONLY},
     "one guess": {"num_speculative_tokens": 1},
     "no guess": {"num_speculative_tokens": 0},
+    "prediction": {"prediction": [0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1]},
 }  # fmt: skip
 type Said = dict[int, list[Any]]
 
@@ -65,17 +66,24 @@ type Said = dict[int, list[Any]]
 def params_of(pair: tuple[str, str]) -> SamplingParams | None:
     """None for options that contradict each other."""
     one, other = (OPTIONS[name] for name in pair)
+    fields = PLAIN | one | other
+    fields.pop("prediction", None)
     try:
-        return SamplingParams(**(PLAIN | one | other))
+        return SamplingParams(**fields)
     except ValueError:
         return None
 
 
-def run(engine: LLMEngine, params: SamplingParams) -> Said | str:
+def prompt_of(pair: tuple[str, str]) -> dict[str, Any]:
+    """A prediction is the one option that is not of the parameters."""
+    return {"prompt_token_ids": PROMPT} | (OPTIONS["prediction"] if "prediction" in pair else {})
+
+
+def run(engine: LLMEngine, params: SamplingParams, prompt: Any = PROMPT) -> Said | str:
     """What each of the request's samples said, deltas put together; or why it was refused."""
     said: Said = {}
     try:
-        engine.add_request("r", {"prompt_token_ids": PROMPT}, params)
+        engine.add_request("r", prompt, params)
     except ValueError as error:
         return str(error)
     deltas = params.output_kind is RequestOutputKind.DELTA
@@ -124,7 +132,7 @@ def beside(pair: tuple[str, str], kind: str) -> tuple[int, int]:
 
     Also in an engine that served the same before, whose blocks are cached.
     """
-    params = params_of(pair)
+    params, prompt = params_of(pair), prompt_of(pair)
     if params is None:
         return 0, 0
     plain = small_engine(ahead=True)
@@ -132,7 +140,7 @@ def beside(pair: tuple[str, str], kind: str) -> tuple[int, int]:
     config = KINDS[kind]({} if isinstance(said, str) else said)
     engine = small_engine(ahead=True, speculation=config)
     for told in (said, run(plain, params)):  # the second time the prompt is cached
-        assert run(engine, params) == told, (pair, kind)
+        assert run(engine, params, prompt) == told, (pair, kind)
     stats = engine.stats()
     assert stats.num_free_blocks == stats.num_blocks
     return plain.stats().num_steps, stats.num_steps

@@ -145,4 +145,46 @@ DRAFT_MODEL: list[Mutant] = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*CONTROLLER, *ENGINE, *DRAFT_MODEL]
+PREDICTIONS: list[Mutant] = [
+    *plant(
+        "jax_engine/speculation/prediction.py",
+        ("tests/speculation/test_prediction.py",),
+        ("            place.at += 1\n", "            pass\n", "an answer stays at a token"),
+        ("            place.inside = False\n", "", "an answer never leaves the text"),
+        ("ends[ends >= at]", "ends[ends >= 0]", "an answer goes back to the first place"),
+        ("if length >= SHORTEST:", "if length >= 1:", "one token is enough to be back"),
+        ("            place.num_accepted += 1\n", "        place.num_accepted += 1\n",
+         "of right guesses one counts"),
+        ("        place.guessed = False\n        for", "        for",
+         "guesses of a drafter count as the prediction's"),
+        ("range(place.at - length, place.at)", "range(place.at - 1, place.at)",
+         "tokens that led back were not said"),
+        ("get(seq.index)\n        if place is None:", "get(0)\n        if place is None:",
+         "samples share a place"),
+    ),
+    *plant(
+        "jax_engine/speculation/speculator.py",
+        SPECULATOR,
+        ("            if seq.seq_id not in drafts\n", "", "a drafter is asked beside a prediction"),
+        ("(item.drafts or prediction is None)", "True", "who left a prediction rests"),
+    ),
+    *plant(
+        "jax_engine/engine/results.py",
+        ("tests/engine/test_predictions.py",),
+        ("shown = finished and self._params.is_ranked, seqs[: self._params.n]",
+         "shown = finished and self._params.is_ranked, seqs", "samples that are not told are told"),
+    ),
+    *plant(
+        "jax_engine/engine/prompts.py",
+        ("tests/engine/test_prompts.py",),
+        ("add_special_tokens=False)[:most] if most", "add_special_tokens=False) if most",
+         "a prediction of any length is followed"),
+    ),
+    *plant(
+        "jax_engine/serving/engine_server.py",
+        ("tests/serving/test_predictions.py", "-k=without_guesses"),
+        ('"prediction": add.prediction,', '"prediction": None,', "a prediction is lost on its way"),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*CONTROLLER, *ENGINE, *DRAFT_MODEL, *PREDICTIONS]

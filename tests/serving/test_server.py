@@ -326,7 +326,8 @@ def test_malformed_bodies_never_break_the_server(server: HttpServer) -> None:
     fields = ["prompt", "messages", "n", "stop", "temperature", "stream", "logit_bias", "tools",
               "response_format", "structured_outputs", "input", "tokens", "seed", "best_of", "zzz",
               "stream_options", "logprobs", "max_tokens", "guided_json", "cache_salt", "priority",
-              "chat_template_kwargs", "truncate_prompt_tokens", "allowed_token_ids"]  # fmt: skip
+              "chat_template_kwargs", "truncate_prompt_tokens", "allowed_token_ids",
+              "prediction"]  # fmt: skip
     statuses = []
     with httpx2.Client(base_url=server.url, timeout=HANG_S) as http:
         for _ in range(200):

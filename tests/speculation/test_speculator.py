@@ -10,6 +10,7 @@ from jax_engine import SamplingParams
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.prediction import PredictedText
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
 
 VOCABULARY = 10
@@ -213,3 +214,45 @@ def test_who_was_not_in_sight_of_guesses_is_asked_at_once_when_it_is() -> None:
         asker.learn(plan(one).scheduled, {})
     drafter.promised = True
     assert asker.waits(plan(one))
+
+
+def predicting(seq_id: int, text: list[int]) -> SequenceGroup:
+    """A request whose output so far is [7], and is expected to be this text."""
+    made = group(seq_id)
+    made.prediction = PredictedText.of(text)
+    return made
+
+
+def test_a_prediction_guesses_in_the_drafters_place() -> None:
+    """Where the answer is in it; of another request, and where it is not, the drafter does."""
+    drafter = Drafter()
+    running = scheduler(predicting(1, [7, 8, 9]), predicting(2, [8, 9]), group(3))
+    assert speculator(drafter).propose(running) == {1: [8, 9], 2: [1, 2, 3], 3: [1, 2, 3]}
+    assert drafter.asked == [(2, 5), (3, 5)]
+    drafter.asked = []
+    assert speculator(drafter).propose(scheduler(predicting(4, [7, 8]))) == {4: [8]}
+    assert drafter.asked == []
+
+
+def test_a_drafter_that_fails_takes_no_guess_of_a_prediction() -> None:
+    def fail(one: Asked) -> list[int]:
+        raise ZeroDivisionError
+
+    running = scheduler(predicting(1, [7, 8, 9]), group(2))
+    assert speculator(Drafter(fail)).propose(running) == {1: [8, 9]}
+
+
+def test_without_a_guess_a_request_with_a_prediction_does_not_rest() -> None:
+    """Its answer may be back in it with any token. Wrong guesses of it count as any."""
+    one = speculator(Drafter(lambda asked: []), adaptive=True)
+    lost, plain = predicting(1, [8, 9]), group(2)
+    one.propose(scheduler(lost, plain))
+    one.learn(plan(lost, plain).scheduled, {})
+    assert one.waits(plan(lost)) and not one.waits(plan(plain))
+    wrong = predicting(3, [7, 8, 9])
+    tried = 0
+    while one.waits(plan(wrong)):
+        assert one.propose(scheduler(wrong))[3]
+        one.learn(plan(wrong, drafts=2).scheduled, {})
+        tried += 1
+    assert tried == 6

@@ -25,6 +25,7 @@ def fields_of(request: Request, tokenizer: Tokenizer) -> Fields:
     return found | {
         "is pooled": pooled,
         "prompt": text,
+        "prediction": tokenizer.decode(request.prompt.prediction, skip_special_tokens=False),
         "cache_salt": request.group.cache_salt,
         "salt of the prompt": request.prompt.cache_salt,
         "priority": request.group.priority,

@@ -20,8 +20,8 @@ from jax_engine.serving.openai.responses import (
     ChatChoice,
     ChatChunkChoice,
     ChatMessage,
+    CompletionDetails,
     Delta,
-    ReasoningTokens,
     Usage,
     json_response,
     with_nulls,
@@ -145,10 +145,16 @@ class _Writer:
 
     async def _usage(self) -> Usage:
         """All that was used, at the end."""
-        usage = self.call.counts.usage()
+        usage, details = self.call.counts.usage(), CompletionDetails()
         if self._thoughts:
             thought = await thought_tokens(self.call, self._thoughts.values())
-            usage.completion_tokens_details = ReasoningTokens(thought)
+            details.reasoning_tokens = thought
+        if self.request.prediction is not None:
+            accepted, rejected = self.call.counts.predicted
+            details.accepted_prediction_tokens = accepted
+            details.rejected_prediction_tokens = rejected
+        if details != CompletionDetails():
+            usage.completion_tokens_details = details
         return usage
 
     def _ids(self, one: CompletionOutput) -> Any:

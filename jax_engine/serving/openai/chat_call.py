@@ -68,6 +68,8 @@ class ChatCall:
         params.skip_special_tokens = params.skip_special_tokens and not plan.shows_special
         if request.cache_salt is not None:
             prompt["cache_salt"] = request.cache_salt
+        if request.prediction is not None:
+            prompt["prediction"] = request.prediction.text
         return cls(service, request, params, prompt, plan)
 
     def _outputs(self) -> AsyncIterator[RequestOutput]:

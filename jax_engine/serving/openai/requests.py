@@ -1,12 +1,18 @@
 """The requests of each endpoint."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from jax_engine.pooling_params import PoolingTask
 from jax_engine.serving.openai.errors import invalid
-from jax_engine.serving.openai.request_fields import Fields, Messages, Request, Tools
+from jax_engine.serving.openai.request_fields import (
+    MAX_MESSAGES,
+    Fields,
+    Messages,
+    Request,
+    Tools,
+)
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -51,10 +57,32 @@ class Chat(Fields):
     reasoning_effort: Effort | None = None
 
 
+class TextPart(Fields):
+    """A part of a content that must be text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(Fields):
+    """What an answer is expected to repeat."""
+
+    type: Literal["content"]
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_MESSAGES)]
+
+    @property
+    def text(self) -> str:
+        """Its parts' texts, one behind the other."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class ChatRequest(Chat, SamplingRequest):
     """`/v1/chat/completions`.
 
     Attributes:
+        prediction: a text that guesses come from, if the engine speculates.
         max_tokens, max_completion_tokens: None: as many as fit.
         tool_choice: None: "auto" if there are tools.
         parallel_tool_calls: whether a turn may call several tools.
@@ -65,6 +93,7 @@ class ChatRequest(Chat, SamplingRequest):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
+    prediction: Prediction | None = None
     modalities: list[Literal["text"]] | None = None
     echo: bool = False
     logprobs: bool = False

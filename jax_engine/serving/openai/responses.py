@@ -19,10 +19,13 @@ class CachedTokens(Struct):
     cached_tokens: int
 
 
-class ReasoningTokens(Struct):
-    """How many of the tokens were reasoning."""
+class CompletionDetails(Struct):
+    """How many of the tokens were reasoning; how many were guessed out of the prediction, and how
+    many of the prediction's tokens the answer does not have."""
 
-    reasoning_tokens: int
+    reasoning_tokens: int | UnsetType = UNSET
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
 
 
 class Usage(Struct):
@@ -32,7 +35,7 @@ class Usage(Struct):
     completion_tokens: int = 0
     total_tokens: int = 0
     prompt_tokens_details: CachedTokens | UnsetType = UNSET
-    completion_tokens_details: ReasoningTokens | UnsetType = UNSET
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
 class CompletionLogprobs(Struct):

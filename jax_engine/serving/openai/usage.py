@@ -5,9 +5,15 @@ from jax_engine.serving.openai.responses import CachedTokens, Usage
 
 
 class Counts:
-    """Tokens so far of the prompts of one request, by each prompt's number."""
+    """Tokens so far of the prompts of one request, by each prompt's number.
+
+    Attributes:
+        predicted: once a prompt's output has ended: its tokens that were guessed out of its
+            prediction, and the prediction's tokens that it does not have.
+    """
 
     def __init__(self) -> None:
+        self.predicted = 0, 0
         self._prompts: dict[int, int] = {}
         self._cached: dict[int, int] = {}
         self._generated: dict[tuple[int, int], int] = {}
@@ -20,6 +26,12 @@ class Counts:
         """
         self._prompts[number] = len(output.prompt_token_ids)
         self._cached[number] = output.num_cached_tokens
+        if output.finished:
+            metrics = output.metrics
+            self.predicted = (
+                metrics.num_accepted_prediction_tokens,
+                metrics.num_rejected_prediction_tokens,
+            )
         for one in output.outputs if shown else ():
             place = (number, one.index)
             self._generated[place] = self._generated.get(place, 0) + len(one.token_ids)

@@ -223,6 +223,7 @@ CHATTING = {
         {"reasoning_effort": "low"}, {"prompt": f"{CHAT}[effort low][assistant]"}
     ),
 }
+_PREDICTION = {"type": "content", "content": "Once upon"}
 CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "t]"}),
     "truncation_side": Case(
@@ -236,6 +237,10 @@ CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
     "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [TOOL]}),
     "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [TOOL]}),
     "include_reasoning": Case({"include_reasoning": False}, why="the answer"),
+    "prediction.type": Case({"prediction": _PREDICTION}, why="it has one value"),
+    "prediction.content": Case(
+        {"prediction": _PREDICTION}, why="an engine that guesses nothing does not read it"
+    ),
     "documents": Case(
         {"documents": [{"title": "Tales"}]}, {"prompt": f"{CHAT}[documents]Tales;[assistant]"}
     ),
