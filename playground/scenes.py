@@ -57,7 +57,7 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         "guesses": 3,
         "prefix_caching": True,
     },
-    "new words": {
+    "new-words": {
         "requests": [
             {
                 "prompt": "rain on the old bridge and rain on the sea",
@@ -68,7 +68,7 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         "guesses": 3,
         "prefix_caching": True,
     },
-    "guesses in a crowd": {
+    "guesses-crowd": {
         "requests": [
             {
                 "prompt": "row row row your boat row row",
@@ -81,7 +81,7 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
                 "max_tokens": 10,
             },
         ],
-        "gpu_blocks": 8,
+        "gpu_blocks": 6,
         "guesses": 3,
     },
 }
