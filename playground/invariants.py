@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceStatus
 from reference.trace_run import Run
-from reference.trace_sentences import blocks, counted
+from reference.trace_sentences import counted
 
 
 class Fell(Exception):
@@ -90,14 +90,12 @@ def check_outcome(run: Run) -> None:
                 _output(run, group.request_id, seq)
     if not run.scheduler.has_unfinished():
         for pool in (run.blocks.gpu, run.blocks.cpu):
-            lost = [
-                block for block, _ in enumerate(pool.ref_counts) if block not in pool.free_blocks
-            ]
-            if lost or len(pool.free_blocks) != len(pool.ref_counts):
-                raise Fell(
-                    "I9",
-                    f"nobody is left, and {blocks(lost)} of the {pool.device.upper()} is not free",
-                )
+            free = Counter(pool.free_blocks)
+            for block, _ in enumerate(pool.ref_counts):
+                if free[block] != 1:
+                    is_so = "not free" if free[block] == 0 else "free twice"
+                    of = f"block {block} of the {pool.device.upper()}"
+                    raise Fell("I9", f"nobody is left, and {of} is {is_so}")
 
 
 def _output(run: Run, name: str, seq: Sequence) -> None:

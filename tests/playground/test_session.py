@@ -113,6 +113,70 @@ def test_each_fault_fells_an_invariant_and_nothing_in_its_example_can_go(name: s
     assert session.run({**example, "breaks": []})["fell"] is None
 
 
+OF_GUESSES = [name for name in BREAKS if "guesses" in BREAKS[name].needs]
+
+
+@pytest.mark.parametrize("name", OF_GUESSES)
+def test_a_fault_of_guesses_fells_its_own_invariants_and_none_without_guesses(name: str) -> None:
+    chance, fell = random.Random(name), Counter[str]()
+    for number in range(150):
+        settings = smallest.drawn(chance, [name], 1 + number % 9)
+        found = session.run(settings)
+        if found["fell"] is not None:
+            fell[found["fell"]["invariant"]] += 1
+            then = (found["fell"]["then"] or {}).get("invariant")
+            assert then is None or (name == "a rejected block hashed" and then in ("I13", "I25"))
+        assert session.run({**settings, "guesses": 0})["fell"] is None
+        assert session.run({**settings, "breaks": []})["fell"] is None
+    assert set(fell) == set(BREAKS[name].falls) and fell.total() > 10
+
+
+def test_a_later_request_hits_the_block_that_was_hashed_too_early() -> None:
+    found = session.run(session.faults()["a rejected block hashed"]["example"])
+    fell, then = found["fell"], found["fell"]["then"]
+    guess = re.search(r"“(.+)” is no more than a guess of A", fell["says"])
+    assert fell["invariant"] == "I29" and guess is not None
+    assert then["invariant"] == "I13" and then["step"] > fell["step"]
+    assert then["says"].endswith(f"where it has written “{guess[1]}”")
+    assert "need no computing" in found["trace"]["moments"][-2]["says"]
+
+
+def test_a_crowd_guesses_is_preempted_without_guesses_and_guesses_again() -> None:
+    shown = session.run(SCENES["guesses-crowd"])["trace"]["moments"]
+    drafts = {
+        one["step"]: [len(seq.get("drafts", [])) for seq in one["seqs"]]
+        for one in shown
+        if one["kind"] == "plan"
+    }
+    (step,) = preempted({"trace": {"moments": shown}})
+    assert drafts[2] == [3, 3] and drafts[step] == [0, 0]
+    assert any(sum(counts) for later, counts in drafts.items() if later > step)
+    chapter = (ROOT / "docs" / "tutorial" / "speculation.md").read_text("utf-8")
+    assert f"In step {step} one of them is preempted" in chapter
+
+
+@pytest.mark.parametrize("name", ["copying", "new-words", "guesses-crowd"])
+def test_the_words_of_a_scene_with_guesses_say_what_was_run(name: str) -> None:
+    shown = session.run(SCENES[name])["trace"]["moments"]
+    verified = 0
+    for before, one in pairwise(shown):
+        for seq in before["seqs"] if before["kind"] == "written" else ():
+            if "drafts" not in seq:
+                continue
+            verified += 1
+            (after,) = (later for later in one["seqs"] if later["name"] == seq["name"])
+            new = after["words"][len(seq["words"]) :]
+            right = sum(a == b for a, b in zip(seq["drafts"], new, strict=False))
+            of = f"of {len(seq['drafts'])} guesses {right} "
+            of = of if len(seq["drafts"]) > 1 else "its guess was "
+            assert f"{seq['name']} draws “{' '.join(new)}”: {of}" in one["says"]
+            back = [block for block in seq["table"] if block not in after["table"]]
+            if after["status"] != "finished":
+                told = re.search(r"[Bb]locks? ([\d, and]+) held nothing but", one["says"])
+                assert [*map(int, re.findall(r"\d+", told[1] if told else ""))] == back
+    assert verified >= 3
+
+
 def preempted(found: dict[str, Any]) -> list[int]:
     """Steps in which somebody is thrown out."""
     return [
@@ -240,6 +304,26 @@ def test_lists_that_contradict_themselves_are_found() -> None:
     run.scheduler.swapped.append(group)
     with pytest.raises(Fell, match="I16: A is in 2 queues"):
         check_plan(run, run.output)
+
+
+def test_blocks_that_are_lost_at_the_end_and_words_behind_it_are_found() -> None:
+    """No fault of the page shows these."""
+    run = WatchedRun(scenario_of({}), System())
+    check_outcome(run)
+    lost = run.blocks.gpu.free_blocks.pop()
+    with pytest.raises(Fell, match=f"I9: nobody is left, and block {lost} of the GPU is not free"):
+        check_outcome(run)
+    run.blocks.gpu.free_blocks += [0, lost]
+    with pytest.raises(Fell, match="I9: nobody is left, and block 0 of the GPU is free twice"):
+        check_outcome(run)
+    run = WatchedRun(scenario_of({"requests": [{"prompt": "a", "says": "b"}]}), System())
+    (group,) = run.arrivals(1)
+    (word,) = run.token_ids("b")
+    group.leader.append(word)
+    check_outcome(run)
+    group.leader.append(group.leader.token_ids[0])
+    with pytest.raises(Fell, match="I53: word 2 of A is “a”, and without guesses it ends before"):
+        check_outcome(run)
 
 
 def test_random_requests_are_those_of_their_seed() -> None:
