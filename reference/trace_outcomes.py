@@ -97,7 +97,8 @@ def _verified(entry: ScheduledSequence, words: list[str], held: Standing) -> str
     right = min(kept, len(accepted(entry.drafts, run.token_ids(" ".join(words)))) - 1)
     said = f"{held.names[seq.seq_id]} draws “{' '.join(words[:kept])}”: {_share(right, guesses)}"
     if right < kept and right < len(guesses):
-        said += f", “{guesses[right]}” was wrong, and what was drawn behind it is dropped"
+        wrong = f"“{guesses[right]}” was wrong, " if len(guesses) > 1 else ""
+        said += f", {wrong}and what was drawn behind it is dropped"
     elif kept < len(words):
         said += ", and what was drawn behind the end is dropped"
     said += "."

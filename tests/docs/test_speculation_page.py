@@ -1,4 +1,4 @@
-"""The picture of guesses in Chromium: what it shows is what the oracle did, also of a reader's text."""
+"""The picture of guesses in Chromium: it shows what the oracle did, also of a reader's text."""
 
 import json
 import threading
