@@ -223,7 +223,7 @@
       });
       const gone = time === 2 && !stays;
       const known = cached[time];
-      const note = gone ? "given back" : time === 1 && !had ? "taken" : known && !cached[0] ? "cached now" : "";
+      const note = gone ? "given back" : time === 1 && !had ? "taken" : known && !cached[0] ? "cached" : "";
       return h("div", {
         class: classes("speculation-block", gone && "is-gone", (note !== "") && "is-changed"), role: "listitem", "data-block": block,
         "aria-label": `Logical block ${logical} in block ${block}${known ? ", in the prefix cache" : ""}${note ? `, ${note}` : ""}`,
