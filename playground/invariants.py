@@ -236,7 +236,7 @@ def _content(run: Run, seq: Sequence, tokens: list[int]) -> None:
             raise Fell(
                 "I13",
                 f"{_name(run, seq)} {finds} at position {position}, in {place} {table[logical]}, "
-                f"where it has written “{wanted}”",
+                f"where its text has “{wanted}”",
             )
 
 

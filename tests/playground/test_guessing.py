@@ -125,6 +125,7 @@ def shown(asked: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("asked", [*TEXTS.values(), *AWKWARD])
 def test_the_picture_is_the_oracle_s_run(asked: dict[str, Any]) -> None:
     assert shown(asked) == served(asked)
+    _well_formed(run(asked))
 
 
 @given(ASKED)
@@ -142,12 +143,15 @@ def test_i53_the_picture_of_any_text_is_the_oracle_s_run_and_says_what_the_model
 def _well_formed(found: dict[str, Any]) -> None:
     """Steps join up, blocks hold what is shown, and the matches are what stands there."""
     words, size, known = found["words"], found["block_size"], found["prompt"]
+    memory: dict[int, list[str | None]] = {}
     for step in found["steps"]:
         assert step["known"] == known and len(step["says"]) == (3 if step["kind"] == "guess" else 1)
         fed = [*words[: step["known"]], *step["guesses"][: step["drafts"]]]
         fed = fed[: step["start"] + step["fed"]]
         held = [word for one in step["blocks"] for word in one["holds"]][: len(fed)]
         assert held == fed
+        assert all(one["was"] == memory.get(one["block"], [None] * size) for one in step["blocks"])
+        memory |= {one["block"]: one["holds"] for one in step["blocks"]}
         if step["match"]:
             start, number = step["match"]
             assert words[start : start + number] == words[known - number : known]

@@ -137,7 +137,7 @@ def test_a_later_request_hits_the_block_that_was_hashed_too_early() -> None:
     guess = re.search(r"“(.+)” is no more than a guess of A", fell["says"])
     assert fell["invariant"] == "I29" and guess is not None
     assert then["invariant"] == "I13" and then["step"] > fell["step"]
-    assert then["says"].endswith(f"where it has written “{guess[1]}”")
+    assert then["says"].endswith(f"where its text has “{guess[1]}”")
     assert "need no computing" in found["trace"]["moments"][-2]["says"]
 
 
