@@ -4,6 +4,7 @@ Each file is one task. Read its first lines, fill in what raises NotImplementedE
 
     python -m exercises.allocator
 
-In this order: allocator, copy_on_write, online_softmax, hanging_scheduler, prefix_chain, top_p.
+In this order: allocator, copy_on_write, online_softmax, hanging_scheduler, prefix_chain, top_p,
+verification.
 `exercises/solutions/` has an answer to each, to be looked at afterwards.
 """

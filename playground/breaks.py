@@ -1,15 +1,18 @@
 """Faults that a reader can plant, each a few lines over the oracle's own classes.
 
 >>> sorted(BREAKS)[:2]
-['cache remembers overwritten blocks', 'copies before swapping out']
+['a rejected block hashed', 'a trim forgotten']
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from reference.blocks import BlockManager, BlockPair, BlockTable
 from reference.scheduler import Scheduler
-from reference.scheduler_state import SchedulerOutput
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
+from reference.sequence import SequenceGroup
+from reference.speculation import accepted
 from reference.trace_memory import WordMemory
 
 
@@ -72,6 +75,44 @@ class _KeepsTheCount(Scheduler):
         return output
 
 
+class _KeepsOneTooMany(Scheduler):
+    def update(self, sampled: Mapping[int, Sequence[Any]]) -> list[SequenceGroup]:
+        taken = dict(sampled)
+        for i, entry in enumerate(self._last.scheduled):
+            if entry.drafts:
+                drawn = sampled[entry.seq.seq_id]
+                kept = min(len(accepted(entry.drafts, drawn)), entry.num_drafts)
+                # The guesses up to the first wrong one pass for what was drawn
+                self._last.scheduled[i] = replace(
+                    entry, num_tokens=1 + kept, drafts=tuple(drawn[:kept])
+                )
+                taken[entry.seq.seq_id] = drawn[: kept + 1]
+        return super().update(taken)
+
+
+class _CachesGuesses(Scheduler):
+    def schedule(self) -> SchedulerOutput:
+        output = super().schedule()
+        for entry in output.scheduled:
+            self._offer_drafts(entry)
+        return output
+
+    def _offer_drafts(self, entry: ScheduledSequence) -> None:
+        manager, known = self.block_manager, len(entry.seq.token_ids)
+        tokens, size = [*entry.seq.token_ids, *entry.drafts], manager.block_size
+        table = manager.block_table(entry.seq.seq_id)
+        if entry.drafts and manager.enable_prefix_caching:
+            for i in range(known // size, len(tokens) // size):
+                salt = entry.group.cache_salt
+                manager.prefix_cache.offer(table[i], tokens[: (i + 1) * size], salt)
+
+
+class _LosesTrimmedBlocks(BlockManager):
+    def trim(self, seq_id: int, num_tokens: int) -> None:
+        table = self._tables.get(seq_id, BlockTable([]))
+        del table.blocks[self.num_blocks_for(num_tokens) :]
+
+
 @dataclass(frozen=True)
 class Break:
     """A fault: which rule it breaks, in a sentence, and the system that has it.
@@ -83,6 +124,7 @@ class Break:
         plant: makes a system one with the fault.
         needs: settings without which it cannot show.
         preempts: its example goes on until the request that was admitted is preempted.
+        then: its example goes on until one of these falls, too.
     """
 
     says: str
@@ -92,6 +134,7 @@ class Break:
     plant: Callable[[System], System]
     needs: Mapping[str, object] = field(default_factory=dict)
     preempts: bool = False
+    then: tuple[str, ...] = ()
 
 
 BREAKS: Mapping[str, Break] = {
@@ -163,6 +206,34 @@ BREAKS: Mapping[str, Break] = {
         ("I25", "I13"),
         lambda system: replace(system, block_manager=_RemembersOverwrittenBlocks),
         {"prefix_caching": True},
+    ),
+    "one accepted too many": Break(
+        "The token that was drawn behind the first wrong guess is kept: the model has drawn it "
+        "behind a word that is not in the text.",
+        "Wrong text: a word that the model never said there, and all that follows from it.",
+        "speculation.md#a-step-has-room",
+        ("I53", "I13"),
+        lambda system: replace(system, scheduler=_KeepsOneTooMany),
+        {"guesses": 3},
+    ),
+    "a rejected block hashed": Break(
+        "A block is offered to the prefix cache while there are guesses in it. If they are wrong, "
+        "right words are written there, and the cache still finds the block by the wrong ones.",
+        "Wrong text: a prompt that begins as somebody guessed goes on from other words.",
+        "speculation.md#planning-and-giving-back",
+        ("I29",),
+        lambda system: replace(system, scheduler=_CachesGuesses),
+        {"guesses": 3, "prefix_caching": True},
+        then=("I13",),
+    ),
+    "a trim forgotten": Break(
+        "Blocks that hold only wrong guesses leave the table, and are not given back to the pool: "
+        "a leak.",
+        "A hang: each wrong guess may cost a block, until there are too few for anybody.",
+        "speculation.md#planning-and-giving-back",
+        ("I1",),
+        lambda system: replace(system, block_manager=_LosesTrimmedBlocks),
+        {"guesses": 3},
     ),
 }
 

@@ -6,7 +6,7 @@ Each check reads the state alone: tables, counts, the free list, queues and the 
 from collections import Counter
 from collections.abc import Iterator
 
-from reference.scheduler_state import SchedulerOutput
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceStatus
 from reference.trace_run import Run
 from reference.trace_sentences import counted
@@ -25,6 +25,7 @@ TITLES = {
     "I2": "A block is free if and only if nobody holds it, and is free once.",
     "I6": "A table has exactly the blocks that its computed and scheduled tokens need.",
     "I7": "The block manager never contradicts itself.",
+    "I9": "When all requests have finished, every block of both pools is in its free list once.",
     "I10": "Nobody writes into a block that others hold.",
     "I13": "In memory, each token of a sequence is where its block table says.",
     "I16": "An unfinished request is in exactly one queue.",
@@ -33,12 +34,15 @@ TITLES = {
     "finishes within a bounded number of steps.",
     "I25": "A hit means equal tokens and salt: a block that the prefix cache finds holds the "
     "tokens that it is found by.",
+    "I29": "Only full blocks are cached, and none with a guess in it that is not verified.",
+    "I53": "Guesses change no token.",
 }
 SECTIONS = {
-    "blocks-and-tables": ("I1", "I2", "I6", "I7"),
+    "blocks-and-tables": ("I1", "I2", "I6", "I7", "I9"),
     "sharing-copy-on-write-swapping": ("I10", "I13"),
     "scheduler": ("I16", "I18", "I20"),
-    "prefix-cache": ("I25",),
+    "prefix-cache": ("I25", "I29"),
+    "outputs": ("I53",),
 }
 """Where docs/correctness.md has them."""
 
@@ -56,6 +60,7 @@ def check_plan(run: Run, output: SchedulerOutput) -> None:
     _tables(run, output)
     _writes(run, output)
     _watermark(run, output)
+    _unverified(run, output)
     done = output.scheduled or output.preempted or output.blocks_to_swap_in
     if run.scheduler.has_unfinished() and not done:
         first = next(iter([*run.scheduler.swapped, *run.scheduler.waiting]), None)
@@ -68,12 +73,43 @@ def check_plan(run: Run, output: SchedulerOutput) -> None:
 def check_memory(run: Run, output: SchedulerOutput) -> None:
     """After blocks were moved and words written. Raises Fell."""
     for entry in output.scheduled:
-        _content(run, entry.seq, entry.start + entry.num_tokens)
+        fed = [*entry.seq.token_ids, *entry.drafts]
+        _content(run, entry.seq, fed[: entry.start + entry.num_tokens])
     for group in run.scheduler.groups.values():
         for seq in group.unfinished:
             if run.blocks.device(seq.seq_id) == "cpu":
-                _content(run, seq, seq.num_computed_tokens)
+                _content(run, seq, seq.token_ids[: seq.num_computed_tokens])
     _cache(run, output)
+
+
+def check_outcome(run: Run) -> None:
+    """After drawn tokens were taken in. Raises Fell."""
+    for group in run.groups.values():
+        if not group.beam_search:
+            for seq in group.seqs:
+                _output(run, group.request_id, seq)
+    if not run.scheduler.has_unfinished():
+        for pool in (run.blocks.gpu, run.blocks.cpu):
+            free = Counter(pool.free_blocks)
+            for block, _ in enumerate(pool.ref_counts):
+                if free[block] != 1:
+                    is_so = "not free" if free[block] == 0 else "free twice"
+                    of = f"block {block} of the {pool.device.upper()}"
+                    raise Fell("I9", f"nobody is left, and {of} is {is_so}")
+
+
+def _output(run: Run, name: str, seq: Sequence) -> None:
+    """A run without guesses says what the request says: its text, word by word."""
+    says = run.requests[name].outputs[seq.index].split()
+    for position, token in enumerate(seq.output_token_ids):
+        wanted = says[position] if position < len(says) else None
+        if run.words[token] != wanted:
+            without = "ends before it" if wanted is None else f"says “{wanted}”"
+            raise Fell(
+                "I53",
+                f"word {position + 1} of {_name(run, seq)} is “{run.words[token]}”, and without "
+                f"guesses it {without}",
+            )
 
 
 def _sequences(run: Run) -> Iterator[Sequence]:
@@ -138,19 +174,20 @@ def _writes(run: Run, output: SchedulerOutput) -> None:
         table = run.blocks.block_table(entry.seq.seq_id)
         for position in range(entry.start, entry.start + entry.num_tokens):
             logical = position // run.blocks.block_size
-            _written_by_one(run, entry.seq, position, table[logical])
+            _written_by_one(run, entry, position, table[logical])
 
 
-def _written_by_one(run: Run, seq: Sequence, position: int, block: int) -> None:
+def _written_by_one(run: Run, entry: ScheduledSequence, position: int, block: int) -> None:
     """Others may hold the block if they have the same tokens there: they are spared to write it."""
+    fed = [*entry.seq.token_ids, *entry.drafts][: position + 1]
     for other in _sequences(run):
         holds = run.blocks.device(other.seq_id) == "gpu" and block in run.blocks.block_table(
             other.seq_id
         )
-        if holds and other.token_ids[: position + 1] != seq.token_ids[: position + 1]:
+        if holds and other is not entry.seq and other.token_ids[: position + 1] != fed:
             raise Fell(
                 "I10",
-                f"{_name(run, seq)} writes position {position} into block {block}, which "
+                f"{_name(run, entry.seq)} writes position {position} into block {block}, which "
                 f"{_name(run, other)} holds, too",
             )
 
@@ -173,19 +210,33 @@ def _watermark(run: Run, output: SchedulerOutput) -> None:
         )
 
 
-def _content(run: Run, seq: Sequence, num_tokens: int) -> None:
+def _unverified(run: Run, output: SchedulerOutput) -> None:
+    """Blocks with a draft in them are not in the cache while it is only a guess."""
+    cached = {entry.block for entry in run.blocks.prefix_cache.entries}
+    for entry in output.scheduled:
+        first = len(entry.seq.token_ids) // run.blocks.block_size
+        table = run.blocks.block_table(entry.seq.seq_id)[first:] if entry.drafts else []
+        for block in cached.intersection(table):
+            raise Fell(
+                "I29",
+                f"block {block} is in the prefix cache, and “{run.text(entry.drafts)}” is no more "
+                f"than a guess of {_name(run, entry.seq)}",
+            )
+
+
+def _content(run: Run, seq: Sequence, tokens: list[int]) -> None:
     on_gpu = run.blocks.device(seq.seq_id) == "gpu"
     pool, place = (run.memory.gpu, "block") if on_gpu else (run.memory.cpu, "CPU block")
     table = run.blocks.block_table(seq.seq_id)
-    for position in range(num_tokens):
+    for position, token in enumerate(tokens):
         logical, offset = divmod(position, run.blocks.block_size)
-        found, wanted = pool[table[logical]][offset], run.words[seq.token_ids[position]]
+        found, wanted = pool[table[logical]][offset], run.words[token]
         if found != wanted:
             finds = "finds no word" if found is None else f"reads “{found}”"
             raise Fell(
                 "I13",
                 f"{_name(run, seq)} {finds} at position {position}, in {place} {table[logical]}, "
-                f"where it has written “{wanted}”",
+                f"where its text has “{wanted}”",
             )
 
 

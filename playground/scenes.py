@@ -46,4 +46,42 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         "gpu_blocks": 12,
         "budget": 5,
     },
+    "copying": {
+        "requests": [
+            {
+                "prompt": f"Say again : {GETTYSBURG} fathers brought forth a new nation . Four",
+                "says": "score and seven years ago our fathers brought forth a new nation .",
+                "max_tokens": 13,
+            }
+        ],
+        "guesses": 3,
+        "prefix_caching": True,
+    },
+    "new-words": {
+        "requests": [
+            {
+                "prompt": "rain on the old bridge and rain on the sea",
+                "says": "and the wind on the roads and the light on the hills .",
+                "max_tokens": 13,
+            }
+        ],
+        "guesses": 3,
+        "prefix_caching": True,
+    },
+    "guesses-crowd": {
+        "requests": [
+            {
+                "prompt": "row row row your boat row row",
+                "says": "row your boat row row row your boat .",
+                "max_tokens": 10,
+            },
+            {
+                "prompt": "round and round the wheels go round and",
+                "says": "round the wheels go round and round the town .",
+                "max_tokens": 10,
+            },
+        ],
+        "gpu_blocks": 6,
+        "guesses": 3,
+    },
 }

@@ -27,8 +27,9 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
         `trace`, as `reference.trace` makes it; `fell`: None, or the invariant, its title, its
-        section in docs/correctness.md, what is wrong, the step, and in which later step it had
-        somebody preempted; `refused`: why, by request. Or only `error`: which setting is wrong.
+        section in docs/correctness.md, what is wrong, the step, in which later step it had
+        somebody preempted, and `then`: what fell later and ended the run; `refused`: why, by
+        request. Or only `error`: which setting is wrong.
     """
     try:
         system = system_of(_checked(settings.get("breaks", [])))
@@ -37,6 +38,7 @@ def run(settings: Settings) -> dict[str, Any]:
         return {"error": str(error)}
     found: list[Moment] = []
     fell: dict[str, Any] | None = None
+    then: dict[str, Any] | None = None
     try:
         for one in moments(watched):
             if watched.noted is not None and fell is None:
@@ -44,14 +46,15 @@ def run(settings: Settings) -> dict[str, Any]:
                 found.append(_moment(watched, fell))
             found.append(one)
     except Fell as error:
-        fell = _fell(watched, error)
-        found.append(_moment(watched, fell))
+        then = _fell(watched, error)
     except (AssertionError, IndexError, KeyError, RuntimeError, ValueError) as error:
         # A broken system may stumble before an invariant is looked at
-        fell = _fell(watched, Fell("I7", f"{type(error).__name__}: {error}"))
-        found.append(_moment(watched, fell))
+        then = _fell(watched, Fell("I7", f"{type(error).__name__}: {error}"))
+    if then is not None:
+        found.append(_moment(watched, then))
+        fell, then = (then, None) if fell is None else (fell, then)
     if fell is not None:
-        fell["preempted"] = watched.preempted
+        fell |= {"preempted": watched.preempted, "then": then}
     trace = head(watched) | {"moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
 

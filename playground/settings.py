@@ -13,7 +13,7 @@ from typing import Any
 
 from playground.words import Ways, output
 from reference.trace_run import STOP
-from reference.trace_scenarios import Scenario, TracedRequest
+from reference.trace_scenarios import Guessing, Scenario, TracedRequest
 
 type Settings = Mapping[str, Any]
 
@@ -24,6 +24,9 @@ NUMBERS: Mapping[str, tuple[int, int, int]] = {
     "watermark_percent": (1, 0, 50),
     "budget": (32, 1, 64),
     "seed": (0, 0, 9999),
+    "guesses": (0, 0, 8),
+    "lookup_min": (1, 1, 5),
+    "lookup_max": (3, 1, 5),
 }
 """Field: its default, the least and the most."""
 REQUEST: Mapping[str, tuple[int, int, int]] = {
@@ -38,7 +41,7 @@ CHOICES = {
 }
 SWITCHES = ("prefix_caching", "chunked_prefill")
 MOST_REQUESTS, MOST_WORDS, MOST_LETTERS = 6, 40, 20
-MAX_MODEL_LEN, MAX_NUM_SEQS = 64, 16
+MAX_MODEL_LEN, MAX_NUM_SEQS, MAX_DRAFTS = 64, 16, 32
 MOST_STEPS = 150
 
 
@@ -62,6 +65,9 @@ def scenario_of(settings: Settings) -> Scenario:
         raise SettingError(
             f"prefix_caching needs scheduling 'unified', not {choice['scheduling']!r}"
         )
+    guessing = _guessing(number)
+    if guessing is not None and not unified:
+        raise SettingError(f"guesses need scheduling 'unified', not {choice['scheduling']!r}")
     whole = not unified or not chunks  # a prompt is computed in one step
     return Scenario(
         "playground",
@@ -80,10 +86,20 @@ def scenario_of(settings: Settings) -> Scenario:
             "max_num_batched_tokens": max(number["budget"], MAX_MODEL_LEN if whole else 1),
             "max_model_len": MAX_MODEL_LEN,
             "admission_rule": "no admission rule" not in settings.get("breaks", ()),
+            "max_draft_tokens": MAX_DRAFTS if guessing is not None else 0,
         },
         most_steps=MOST_STEPS,
         block_size=number["block_size"],
+        guessing=guessing,
     )
+
+
+def _guessing(number: Mapping[str, int]) -> Guessing | None:
+    """None where nothing is guessed."""
+    shortest, longest = number["lookup_min"], number["lookup_max"]
+    if shortest > longest:
+        raise SettingError(f"lookup_min must be at most lookup_max, {longest}, got {shortest}")
+    return Guessing(number["guesses"], shortest, longest) if number["guesses"] else None
 
 
 def _requests(given: Any, seed: int) -> tuple[TracedRequest, ...]:
@@ -96,26 +112,35 @@ def _request(given: Any, name: str, seed: int) -> TracedRequest:
     if not isinstance(given, Mapping):
         raise SettingError(f"request {name} must be an object, got {given!r}")
     for field in given:
-        if field not in (*REQUEST, "prompt"):
+        if field not in (*REQUEST, "prompt", "says"):
             raise SettingError(f"request {name}: {field!r} is no setting of a request")
     try:
         number = {field: _number(given, field, *limits) for field, limits in REQUEST.items()}
     except SettingError as error:
         raise SettingError(f"request {name}: {error}") from None
-    prompt = given.get("prompt", "")
-    words = prompt.split() if isinstance(prompt, str) else []
-    if not 1 <= len(words) <= MOST_WORDS:
-        raise SettingError(
-            f"request {name}: prompt must be 1 to {MOST_WORDS} words, got {prompt!r}"
-        )
-    words = [word[:MOST_LETTERS] for word in words]
+    words = _words(given, name, "prompt", 1, MOST_WORDS)
+    says = _words(given, name, "says", 0, REQUEST["max_tokens"][2])
     most, beams = number["max_tokens"], number["beams"]
     if beams:
+        if says:
+            raise SettingError(f"request {name}: beams say what is probable: they take no 'says'")
         longest = (" ".join([STOP] * most),)  # of a beam search only its length counts
         ways = Ways(seed, name)
         return TracedRequest(name, " ".join(words), longest, number["step"], beams, ways)
-    outputs = tuple(output(seed, name, i, most) for i in range(number["n"]))
+    said = " ".join(says[:most])
+    outputs = tuple(said or output(seed, name, i, most) for i in range(number["n"]))
     return TracedRequest(name, " ".join(words), outputs, number["step"])
+
+
+def _words(given: Mapping[str, Any], request: str, field: str, least: int, most: int) -> list[str]:
+    """Of a text, each cut to MOST_LETTERS."""
+    text = given.get(field, "")
+    words = text.split() if isinstance(text, str) else None
+    if words is None or not least <= len(words) <= most:
+        raise SettingError(
+            f"request {request}: {field} must be {least} to {most} words, got {text!r}"
+        )
+    return [word[:MOST_LETTERS] for word in words]
 
 
 def _number(settings: Settings, name: str, default: int, least: int, most: int) -> int:

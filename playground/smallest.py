@@ -19,6 +19,7 @@ from playground.settings import NUMBERS, REQUEST, Settings
 from playground.words import PROMPTS
 
 TRIES, ENOUGH = 4000, 6
+FEW = ("rain", "snow", "and")
 
 type Shows = Callable[[Settings], Mapping[str, Any] | None]
 
@@ -58,7 +59,7 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
         {
             name: value
             for name, value in one.items()
-            if name == "prompt" or value != REQUEST[name][0]
+            if name in ("prompt", "says") or value != REQUEST[name][0]
         }
         for one in settings["requests"]
     ]
@@ -76,6 +77,9 @@ def _candidates(breaks: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def drawn(chance: random.Random, breaks: Sequence[str], size: int) -> dict[str, Any]:
     """Settings by chance; with `size`, requests are more and longer, and memory is larger."""
+    needs = {name: value for one in breaks for name, value in BREAKS[one].needs.items()}
+    if "guesses" in needs:
+        return _repeating(chance, breaks, size) | needs
     requests = []
     for _ in range(chance.randint(1, min(1 + size, 4))):
         beams = chance.choice((0, 0, 0, 2, 3))
@@ -88,12 +92,39 @@ def drawn(chance: random.Random, breaks: Sequence[str], size: int) -> dict[str, 
                 "step": chance.randint(1, 3),
             }
         )
-    needs = {name: value for one in breaks for name, value in BREAKS[one].needs.items()}
     return {
         "requests": requests,
         "block_size": chance.choice((1, 2, 3, 4)),
         "gpu_blocks": chance.randint(3, 8 + 2 * size),
         **needs,
+        "breaks": list(breaks),
+    }
+
+
+def _repeating(chance: random.Random, breaks: Sequence[str], size: int) -> dict[str, Any]:
+    """Requests of few words, which stood before: they are guessed, and one begins as another."""
+
+    def text(longest: int) -> str:
+        return " ".join(chance.choice(FEW) for _ in range(chance.randint(1, longest)))
+
+    requests: list[dict[str, Any]] = []
+    for _ in range(chance.randint(1, 3)):
+        known = f"{requests[0]['prompt']} {requests[0]['says']}".split() if requests else []
+        begun = known[: chance.randint(0, len(known))]
+        requests.append(
+            {
+                "prompt": " ".join([*begun, text(6 + size)]),
+                "says": text(4 + size),
+                "n": 1,
+                "beams": 0,
+                "max_tokens": 4 + size,
+                "step": chance.randint(1, 4 + size),
+            }
+        )
+    return {
+        "requests": requests,
+        "block_size": chance.choice((1, 2, 3, 4)),
+        "gpu_blocks": chance.randint(3, 8 + 2 * size),
         "breaks": list(breaks),
     }
 
@@ -108,6 +139,9 @@ def _fell(settings: Settings) -> Mapping[str, Any] | None:
 def _shown(settings: Settings) -> Mapping[str, Any] | None:
     """As `_fell`, with what these faults say that it leads to, and that it would not without."""
     fell = _fell(settings)
+    wanted = {name for one in settings["breaks"] for name in BREAKS[one].then}
+    if fell is not None and wanted:
+        return fell if (fell["then"] or {}).get("invariant") in wanted else None
     if fell is None or not any(BREAKS[one].preempts for one in settings["breaks"]):
         return fell
     at_once = fell["preempted"] == fell["step"] + 1
@@ -144,7 +178,9 @@ def _smaller(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if len(requests) > 1:
             yield {**settings, "requests": [*rest[0], *rest[1]]}
         words = request["prompt"].split()
+        says = request.get("says", "").split()
         shorter = [{"prompt": " ".join(words[:-1])}] if len(words) > 1 else []
+        shorter += [{"says": " ".join(says[:-1])}] if len(says) > 1 else []
         shorter += [
             {field: request.get(field, usual) - 1}
             for field, (usual, least, _) in REQUEST.items()
@@ -152,7 +188,7 @@ def _smaller(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ]
         for change in shorter:
             yield {**settings, "requests": [*rest[0], {**request, **change}, *rest[1]]}
-    for field in ("gpu_blocks", "cpu_blocks", "block_size"):
+    for field in ("gpu_blocks", "cpu_blocks", "block_size", "guesses"):
         usual, least, _ = NUMBERS[field]
         if settings.get(field, usual) > least:
             yield {**settings, field: settings.get(field, usual) - 1}

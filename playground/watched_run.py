@@ -1,21 +1,22 @@
 """A run whose invariants are checked at every step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from playground.breaks import System
-from playground.invariants import Fell, check_memory, check_plan
+from playground.invariants import Fell, check_memory, check_outcome, check_plan
 from reference.admission import AdmissionError
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import SequenceGroup
 from reference.trace_run import Run
 from reference.trace_scenarios import Scenario
 
-GOES_ON = ("I18",)
-"""Nothing is wrong in memory where this one falls: the run goes on, and shows what it costs."""
+GOES_ON = ("I18", "I29")
+"""Nothing is wrong in memory where one of these falls: the run goes on, and shows what it costs."""
 
 
 class WatchedRun(Run):
-    """`scheduler.schedule` and `write` raise `invariants.Fell`.
+    """`scheduler.schedule`, `scheduler.update` and `write` raise `invariants.Fell`.
 
     Attributes:
         refused: by request, why it was not accepted.
@@ -36,7 +37,7 @@ class WatchedRun(Run):
         self.preempted: int | None = None
         self.step = 0
         self.output = SchedulerOutput()
-        plan = self.scheduler.schedule
+        plan, take_in = self.scheduler.schedule, self.scheduler.update
 
         def schedule() -> SchedulerOutput:
             self.output = plan()
@@ -50,7 +51,13 @@ class WatchedRun(Run):
                 self.noted = self.noted or fell
             return self.output
 
+        def update(sampled: Mapping[int, Sequence[Any]]) -> list[SequenceGroup]:
+            ended = take_in(sampled)
+            check_outcome(self)
+            return ended
+
         self.scheduler.schedule = schedule  # type: ignore[method-assign]
+        self.scheduler.update = update  # type: ignore[method-assign]
 
     def arrivals(self, step: int) -> list[SequenceGroup]:
         """As in `Run`, less those that are refused."""

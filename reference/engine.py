@@ -57,7 +57,7 @@ from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import RequestParams, SequenceGroup, reason_to_end
-from reference.speculation import may_draft
+from reference.speculation import ask_for_drafts
 
 
 class Model(Protocol):
@@ -154,7 +154,8 @@ class ReferenceEngine:
 
     def step(self) -> list[SequenceGroup]:
         """Schedule, move blocks, run the model, sample, update; the groups that finished."""
-        self._ask_for_drafts()
+        if self.drafter is not None:
+            ask_for_drafts(self.drafter, self.scheduler.running)
         output = self.scheduler.schedule()
         self.kv_cache.begin_step(
             output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
@@ -179,13 +180,6 @@ class ReferenceEngine:
             if not entry.group.beam_search:
                 _note_logprobs(entry, logits)
         return stuck + finished
-
-    def _ask_for_drafts(self) -> None:
-        if self.drafter is not None:
-            for group in self.scheduler.running:
-                for seq in group.unfinished:
-                    if may_draft(group, seq):
-                        seq.drafts = list(self.drafter(list(seq.token_ids)))
 
     def _with_logits(
         self,

@@ -57,6 +57,7 @@ for 8 tokens, and takes one more:
 The simplest drafter is no model at all: text repeats itself (`ngram_drafts`, "prompt lookup").
 """
 
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 
@@ -77,6 +78,16 @@ def accepted(drafts: SequenceOf[int], drawn: SequenceOf[int]) -> list[int]:
 def may_draft(group: SequenceGroup, seq: Sequence) -> bool:
     """Has it only the last token of an output to compute? Beams go their own ways."""
     return not group.beam_search and seq.output_len > 0 and seq.num_uncomputed_tokens == 1
+
+
+def ask_for_drafts(
+    drafter: Callable[[list[int]], SequenceOf[int]], running: Iterable[SequenceGroup]
+) -> None:
+    """Before a step is planned: have guesses for each sequence that may take drafts."""
+    for group in running:
+        for seq in group.unfinished:
+            if may_draft(group, seq):
+                seq.drafts = list(drafter(list(seq.token_ids)))
 
 
 def plan_drafts(state: SchedulerState, output: SchedulerOutput) -> None:
@@ -112,21 +123,19 @@ def _with_drafts(
     return replace(entry, num_tokens=1 + len(drafts), drafts=drafts)
 
 
-def ngram_drafts(
-    token_ids: SequenceOf[int], num_drafts: int, prompt_lookup_min: int, prompt_lookup_max: int
-) -> list[int]:
-    """`num_drafts` tokens: those that came the last time after what stands at the end, or none.
+def ngram_match(
+    token_ids: SequenceOf[int], prompt_lookup_min: int, prompt_lookup_max: int
+) -> tuple[int, int] | None:
+    """Where the end of a text stood before: the first position, and how many tokens are alike.
 
-    Where they reach the end they go on with themselves, as a text does that repeats itself.
     The longest end that was there before counts, of prompt_lookup_max tokens down to
-    prompt_lookup_min. Raises ValueError unless 1 <= prompt_lookup_min <= prompt_lookup_max.
+    prompt_lookup_min, and of several places the last. None where there is none. Raises ValueError
+    unless 1 <= prompt_lookup_min <= prompt_lookup_max.
 
-    >>> ngram_drafts([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 1, 2)       # 2 3 came last before 8
-    [8, 1, 2]
-    >>> ngram_drafts([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 1, 3)       # but 1 2 3 before 9
-    [9, 2, 3]
-    >>> ngram_drafts([4, 4, 4], 3, 1, 2), ngram_drafts([4, 5, 6], 3, 1, 2)
-    ([4, 4, 4], [])
+    >>> ngram_match([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 1, 2)       # 2 3 stood at 1, and then at 4
+    (4, 2)
+    >>> ngram_match([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 1, 3)       # but 1 2 3 at 0
+    (0, 3)
     """
     if not 1 <= prompt_lookup_min <= prompt_lookup_max:
         raise ValueError(
@@ -138,6 +147,27 @@ def ngram_drafts(
         last = len(tokens) - n
         for start in range(last - 1, -1, -1):
             if tokens[start : start + n] == tokens[last:]:
-                behind = tokens[start + n :]
-                return [behind[i % len(behind)] for i in range(num_drafts)]
-    return []
+                return start, n
+    return None
+
+
+def ngram_drafts(
+    token_ids: SequenceOf[int], num_drafts: int, prompt_lookup_min: int, prompt_lookup_max: int
+) -> list[int]:
+    """`num_drafts` tokens: those that came behind `ngram_match`, or none where there is none.
+
+    Where they reach the end they go on with themselves, as a text does that repeats itself.
+    Raises ValueError as `ngram_match`.
+
+    >>> ngram_drafts([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 1, 2)       # 2 3 came last before 8
+    [8, 1, 2]
+    >>> ngram_drafts([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 1, 3)       # but 1 2 3 before 9
+    [9, 2, 3]
+    >>> ngram_drafts([4, 4, 4], 3, 1, 2), ngram_drafts([4, 5, 6], 3, 1, 2)
+    ([4, 4, 4], [])
+    """
+    match = ngram_match(token_ids, prompt_lookup_min, prompt_lookup_max)
+    if match is None:
+        return []
+    behind = token_ids[sum(match) :]
+    return [behind[i % len(behind)] for i in range(num_drafts)]

@@ -26,7 +26,7 @@ from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
 
-from reference.scheduler_state import SchedulerOutput
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
 from reference.trace_outcomes import drawn, moved, written, written_and_drawn
 from reference.trace_run import Run
@@ -72,6 +72,7 @@ def moments(run: Run) -> Iterator[Moment]:
 def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     """One step of the engine (`ReferenceEngine.step`), with a look at the state in between."""
     before = Standing(run)
+    run.guess()
     output = run.scheduler.schedule()
     plain = alone and is_plain(output, before)
     says = "" if plain else plan(output, before)
@@ -109,7 +110,7 @@ def moment(
 ) -> Moment:
     """The whole state. `output` is the plan that is being carried out, None between steps."""
     output = output or SchedulerOutput()
-    now = {e.seq.seq_id: (e.start, e.start + e.num_tokens) for e in output.scheduled}
+    entries = {entry.seq.seq_id: entry for entry in output.scheduled}
     scheduler, allocators = run.scheduler, run.blocks
     finished = [name for name in run.groups if name not in scheduler.groups]
     return {
@@ -133,7 +134,7 @@ def moment(
             "finished": finished,
         },
         "seqs": [
-            _sequence(run, group, seq, now.get(seq.seq_id), has_written)
+            _sequence(run, group, seq, entries.get(seq.seq_id), has_written)
             for group in run.groups.values()
             for seq in run.sequences(group)
         ],
@@ -159,21 +160,30 @@ def _sequence(
     run: Run,
     group: SequenceGroup,
     seq: Sequence,
-    now: tuple[int, int] | None,
+    entry: ScheduledSequence | None,
     has_written: bool,
 ) -> Mapping[str, Any]:
-    """`computed` counts the tokens that are in memory; `now` are those that this step computes."""
-    return {
+    """`computed` counts its tokens in memory; `now` are the positions that this step computes.
+
+    At the last of these stand its `drafts`, if it has any.
+    """
+    now = (entry.start, entry.start + entry.num_tokens) if entry else ()
+    computed = seq.num_computed_tokens
+    if entry and has_written:
+        computed = entry.start + entry.num_tokens - entry.num_drafts
+    found = {
         "name": run.name(group, seq),
         "request": group.request_id,
         "status": "finished" if seq.finished else seq.status.value,
         "prompt": seq.prompt_len,
         "words": [run.words[token] for token in seq.token_ids],
-        "computed": now[1] if now and has_written else seq.num_computed_tokens,
-        "now": list(now or ()),
+        "computed": computed,
+        "now": list(now),
         "device": run.blocks.device(seq.seq_id) or "",
         "table": run.blocks.block_table(seq.seq_id),
     }
+    drafts = [run.words[token] for token in entry.drafts] if entry else []
+    return found | {"drafts": drafts} if drafts else found
 
 
 def as_json(trace: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
+from reference.speculation import accepted
 from reference.trace_run import Run
 from reference.trace_sentences import Standing, blocks, listed
 
@@ -17,7 +18,7 @@ def moved(output: SchedulerOutput) -> str:
     said += [f"block {a} is copied to CPU block {b}" for a, b in output.blocks_to_swap_out]
     said += [f"block {a} is copied to block {b}" for a, b in output.blocks_to_copy]
     text = listed(said)
-    return f"{text[0].upper()}{text[1:]}, before anything is written."
+    return f"{_upper(text)}, before anything is written."
 
 
 def written(output: SchedulerOutput, run: Run) -> str:
@@ -26,10 +27,10 @@ def written(output: SchedulerOutput, run: Run) -> str:
 
 
 def _what(entry: ScheduledSequence, run: Run) -> str:
-    if entry.num_tokens == 1:
-        return (
-            f"{run.name(entry.group, entry.seq)}'s “{run.words[entry.seq.token_ids[entry.start]]}”"
-        )
+    if entry.num_tokens == 1 + entry.num_drafts:
+        guesses = f" and {_guesses(entry.num_drafts)}" if entry.drafts else ""
+        word = run.words[entry.seq.token_ids[entry.start]]
+        return f"{run.name(entry.group, entry.seq)}'s “{word}”{guesses}"
     return f"{entry.num_tokens} tokens of {run.name(entry.group, entry.seq)}"
 
 
@@ -51,7 +52,12 @@ def drawn(output: SchedulerOutput, words: Mapping[int, list[str]], held: Standin
         for group in dict.fromkeys(e.group for e in output.scheduled)
         if group.beam_search
     ]
-    singles = [e for e in output.scheduled if e.num_samples == 1 and not e.group.beam_search]
+    said += [_verified(e, words[e.seq.seq_id], held) for e in output.scheduled if e.drafts]
+    singles = [
+        entry
+        for entry in output.scheduled
+        if entry.num_samples == 1 and not entry.group.beam_search and not entry.drafts
+    ]
     if singles:
         draws = [f"{run.name(e.group, e.seq)} draws “{words[e.seq.seq_id][0]}”" for e in singles]
         said.append(f"{listed(draws)}.")
@@ -71,6 +77,51 @@ def written_and_drawn(
         old, new = held.run.words[entry.seq.token_ids[entry.start]], words[entry.seq.seq_id][0]
         said.append(f"{name} writes “{old}” into block {block}, which it has, and draws “{new}”.")
     return " ".join([*said, *_endings(output, held)])
+
+
+def _guesses(number: int) -> str:
+    return "1 guess" if number == 1 else f"{number} guesses"
+
+
+def _share(right: int, guesses: list[str]) -> str:
+    if len(guesses) > 1:
+        return f"of {len(guesses)} guesses {right} {'was' if right == 1 else 'were'} right"
+    return "its guess was right" if right else "its guess was not right"
+
+
+def _verified(entry: ScheduledSequence, words: list[str], held: Standing) -> str:
+    """Which guesses were right, what is kept, and what becomes of the blocks."""
+    run, seq, size = held.run, entry.seq, held.run.blocks.block_size
+    kept = len(seq.token_ids) - (entry.start + 1)
+    guesses = run.text(entry.drafts).split()
+    right = min(kept, len(accepted(entry.drafts, run.token_ids(" ".join(words)))) - 1)
+    said = f"{held.names[seq.seq_id]} draws “{' '.join(words[:kept])}”: {_share(right, guesses)}"
+    if right < kept and right < len(guesses):
+        wrong = f"“{guesses[right]}” was wrong, " if len(guesses) > 1 else ""
+        said += f", {wrong}and what was drawn behind it is dropped"
+    elif kept < len(words):
+        said += ", and what was drawn behind the end is dropped"
+    said += "."
+    if seq.finished:
+        return said
+    table, cached = run.blocks.block_table(seq.seq_id), Standing(run).cached - held.cached
+    back = [block for block in held.tables[seq.seq_id] if block not in table]
+    if back:
+        said += (
+            f" {_upper(blocks(back))} held nothing but wrong guesses, and {_are(back)} given back."
+        )
+    known = [block for block in table[: seq.num_computed_tokens // size] if block in cached]
+    if known:
+        said += f" The prefix cache knows {blocks(known)} now."
+    return said
+
+
+def _upper(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _are(items: list[int]) -> str:
+    return "is" if len(items) == 1 else "are"
 
 
 def _forked(entry: ScheduledSequence, words: list[str], held: Standing) -> str:

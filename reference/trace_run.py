@@ -13,6 +13,7 @@ from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import Sequence, SequenceGroup
+from reference.speculation import ask_for_drafts
 from reference.trace_memory import WordMemory
 from reference.trace_scenarios import Scenario, TracedRequest
 
@@ -22,7 +23,7 @@ STOP = "."
 
 
 class Run:
-    """What a step needs: `arrivals`, then the scheduler's plan, `write` and `draw`."""
+    """What a step needs: `arrivals`, `guess`, the scheduler's plan, then `write` and `draw`."""
 
     def __init__(
         self,
@@ -38,6 +39,8 @@ class Run:
         """All that have arrived, finished ones included."""
         self.seq_ids: dict[str, list[int]] = {}
         """Of each group, all that it has had, in order of appearance: a name is a place in here."""
+        self.guesses: dict[int, list[int]] = {}
+        """By seq_id: what was guessed for the step."""
         self.words = [STOP]
         self.blocks = block_manager(
             scenario.block_size,
@@ -70,6 +73,14 @@ class Run:
         """Whether no request arrives after this step."""
         return all(request.step <= step for request in self.scenario.requests)
 
+    def guess(self) -> None:
+        """Before the plan of a step, as in `ReferenceEngine.step`."""
+        self.guesses = {}
+        if self.scenario.guessing is not None:
+            ask_for_drafts(self.scenario.guessing.drafts, self.scheduler.running)
+            for group in self.scheduler.running:
+                self.guesses |= {seq.seq_id: seq.drafts for seq in group.unfinished if seq.drafts}
+
     def write(self, scheduled: SequenceOf[ScheduledSequence]) -> None:
         """What the model does to memory: each new token is written to its slot."""
         for entry in scheduled:
@@ -79,13 +90,27 @@ class Run:
                 self.memory.write(table[logical], offset, self.words[token_id])
 
     def draw(self, entry: ScheduledSequence) -> list[Any]:
-        """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""
+        """The next tokens of these samples; of a beam, all that may follow, (token, log-prob).
+
+        With drafts, the tokens behind the last one and behind each draft, as a device draws them.
+        """
         request = self.requests[entry.group.request_id]
         if entry.group.beam_search:
             last = self.words[entry.seq.token_ids[-1]]
             return [(self.token_ids(w)[0], math.log(p)) for w, p in request.ways[last].items()]
-        samples = request.outputs[entry.seq.index : entry.seq.index + entry.num_samples]
-        return [self.token_ids(output)[entry.seq.output_len] for output in samples]
+        seq, output = entry.seq, entry.seq.output_token_ids
+        if entry.drafts:
+            drafts = [entry.drafts[:i] for i in range(1 + entry.num_drafts)]
+            return [self._next(request, seq.index, [*output, *before]) for before in drafts]
+        samples = range(seq.index, seq.index + entry.num_samples)
+        return [self._next(request, sample, output) for sample in samples]
+
+    def _next(self, request: TracedRequest, sample: int, output: list[int]) -> int:
+        """The next word of its text. Behind other words, as of a wrong guess, any known word."""
+        text = self.token_ids(request.outputs[sample])
+        if len(output) < len(text) and output == text[: len(output)]:
+            return text[len(output)]
+        return (5 * sum(output) + 3 * len(output)) % len(self.words)
 
     def sequences(self, group: SequenceGroup) -> list[Sequence]:
         """Its sequences; of a beam search also the outputs that have ended so far."""

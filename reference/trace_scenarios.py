@@ -11,6 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reference.speculation import ngram_drafts, ngram_match
+
+
+@dataclass(frozen=True)
+class Guessing:
+    """Prompt lookup before each step: the numbers of `speculation.ngram_drafts`."""
+
+    num_drafts: int
+    prompt_lookup_min: int = 1
+    prompt_lookup_max: int = 3
+
+    def match(self, token_ids: list[int]) -> tuple[int, int] | None:
+        return ngram_match(token_ids, self.prompt_lookup_min, self.prompt_lookup_max)
+
+    def drafts(self, token_ids: list[int]) -> list[int]:
+        shortest, longest = self.prompt_lookup_min, self.prompt_lookup_max
+        return ngram_drafts(token_ids, self.num_drafts, shortest, longest)
+
 
 @dataclass(frozen=True)
 class TracedRequest:
@@ -30,7 +48,10 @@ class TracedRequest:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`settings` go to the scheduler; `most_steps` ends a scenario that would not end itself."""
+    """`settings` go to the scheduler; `most_steps` ends a scenario that would not end itself.
+
+    With `guessing`, the scheduler's `max_draft_tokens` must be among the settings.
+    """
 
     name: str
     title: str
@@ -44,6 +65,7 @@ class Scenario:
     settings: Mapping[str, Any] = field(default_factory=dict)
     most_steps: int = 100
     block_size: int = 4
+    guessing: Guessing | None = None
 
 
 PAPERS_ORDER = (0, 4, 6, 8, 2, 5, 3, 1, 7)
@@ -164,6 +186,23 @@ CHUNKED_PREFILL = Scenario(
     settings={"max_num_batched_tokens": 8},
 )
 
+GUESSES = Scenario(
+    "guesses",
+    "Guess, then verify",
+    "Where its last words stood before, a request guesses that the same words follow, three at a "
+    "time. What the model draws says which are right. B finds the blocks that these have filled.",
+    (
+        TracedRequest(
+            "A", "the cat sat on the mat so", ("the cat sat on the rug and the cat sat on it .",)
+        ),
+        TracedRequest("B", "the cat sat on the mat so the cat sat on the sofa", (".",), 5),
+    ),
+    num_gpu_blocks=9,
+    enable_prefix_caching=True,
+    settings={"max_draft_tokens": 8},
+    guessing=Guessing(num_drafts=3),
+)
+
 HANG = Scenario(
     "hang",
     "A scheduler that hangs",
@@ -189,6 +228,7 @@ SCENARIOS = {
         RECOMPUTE,
         PREFIX_HIT,
         CHUNKED_PREFILL,
+        GUESSES,
         HANG,
     )
 }

@@ -197,7 +197,27 @@ def _admitted(entry: ScheduledSequence, before: Standing) -> str:
     return f"{name} is admitted{again}: its {what} need {number}. It takes {blocks(new)}."
 
 
+def _guesses(entry: ScheduledSequence, before: Standing) -> str:
+    """Where its last words stood before, and which of the words behind them are fed as guesses."""
+    run, seq, taken = before.run, entry.seq, before.taken_since(entry.seq)
+    guessing = run.scenario.guessing
+    match = guessing.match(seq.token_ids) if guessing else None
+    assert match is not None, "drafts without a place where they stood"
+    start, number = match
+    name, end = run.name(entry.group, seq), run.text(seq.token_ids[-number:])
+    said = (
+        f"{name} ends in “{end}”, which stood at position {start} before. So what came behind it "
+        f"is guessed: “{run.text(entry.drafts)}”"
+    )
+    left = len(run.guesses[seq.seq_id]) - entry.num_drafts
+    if left:
+        said += f", and there is no room for {left} more"
+    return f"{said}. It takes {blocks(taken)} for that." if taken else f"{said}."
+
+
 def _goes_on(entry: ScheduledSequence, before: Standing, copies: list[BlockPair]) -> str:
+    if entry.drafts:
+        return _guesses(entry, before)
     run, taken = before.run, before.taken_since(entry.seq)
     name, old = run.name(entry.group, entry.seq), before.tables[entry.seq.seq_id]
     logical = entry.start // run.blocks.block_size

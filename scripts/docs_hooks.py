@@ -12,6 +12,7 @@
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it
     {{ exercise allocator }}               a file of exercises/, to do in the page
     {{ two_orders }}                       one sum in two orders, to step through
+    {{ speculation }}                      guesses of a text, to step through
 
 And what is in benchmarks/results/:
 

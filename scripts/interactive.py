@@ -2,6 +2,7 @@
 
 import html
 import json
+from typing import Any
 
 
 def playground(scene: str, whose: str = "") -> str:
@@ -78,4 +79,35 @@ def two_orders() -> str:
     return f'<div class="two-orders" data-known="{data}" markdown="0">{note}</div>'
 
 
-INTERACTIVE = (playground, faults, exercise, journey, kv_calculator, two_orders)
+def speculation() -> str:
+    """For docs/javascripts/speculation.js: texts that the oracle served, and a table of the first.
+
+    A reader's own texts are served in the page.
+    """
+    from playground.guessing import TEXTS, run
+
+    texts = {name: {"asked": dict(asked), "found": run(asked)} for name, asked in TEXTS.items()}
+    data = html.escape(json.dumps(texts, ensure_ascii=False, separators=(",", ":")))
+    note = f"<noscript>{_guessed(next(iter(texts.values()))['found'])}</noscript>"
+    return f'<div class="speculation" data-texts="{data}" markdown="0">{note}</div>'
+
+
+def _guessed(found: dict[str, Any]) -> str:
+    """HTML: a row for each step."""
+    heads = ("step", "its text ends in", "guessed", "drawn", "kept", "free blocks")
+    lines = ["".join(f"<th>{head}</th>" for head in heads)]
+    for number, step in enumerate(found["steps"], 1):
+        known = found["words"][: step["known"]]
+        end = known[-step["match"][1] if step["match"] else -1 :]
+        kept = step["draws"][: step["kept"]]
+        cells = (str(number), *map(" ".join, (end, step["guesses"], step["draws"], kept)))
+        free = " → ".join(map(str, step["free"]))
+        lines.append("".join(f"<td>{html.escape(cell)}</td>" for cell in (*cells, free)))
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    prompt = html.escape(" ".join(found["words"][: found["prompt"]]))
+    return (
+        f"<p>The picture needs JavaScript. Its first prompt, “{prompt}”:</p><table>{body}</table>"
+    )
+
+
+INTERACTIVE = (playground, faults, exercise, journey, kv_calculator, two_orders, speculation)

@@ -141,8 +141,14 @@
       const planted = this.settings.breaks ?? [];
       if (fell || planted.length === 0) return "";
       const none = planted.includes("no watermark") && reserve(this.settings) === 0;
-      const why = none ? " (The watermark comes to 0 blocks here.)" : "";
+      const still = this.guessing(planted) && !this.settings.guesses;
+      const why = none ? " (The watermark comes to 0 blocks here.)" : still ? " (Nothing is guessed: k is 0.)" : "";
       return `Nothing fell: “${planted.join("” and “")}” did not show with these requests.${why} The button “example” beside it opens the smallest found with which it does.`;
+    }
+
+    /** Is a fault of guesses among these? Their examples guess. */
+    guessing(planted) {
+      return planted.some((name) => this.faults[name].example.guesses);
     }
 
     drawFell(fell, index) {
@@ -151,6 +157,7 @@
       const planted = this.settings.breaks ?? [];
       const says = [`. ${fell.title} Here, ${fell.says}.`];
       if (fell.invariant === "I18") says.push(fell.preempted ? `In step ${fell.preempted} it is preempted: go on and see.` : "This time it is not preempted for it.");
+      if (fell.then) says.push(`In step ${fell.then.step} ${fell.then.invariant} falls, too: ${fell.then.says}.`);
       if (planted.length === 1) says.push(`What a user sees: ${this.faults[planted[0]].user}`);
       const name = h("a", { href: new URL(`../correctness/#${fell.section}`, here) }, fell.invariant);
       const show = h("button", { type: "button", onclick: () => this.replay.show(index) }, "Show the moment");

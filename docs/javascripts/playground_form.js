@@ -18,6 +18,9 @@
     ["cpu_blocks", "CPU blocks", "what swap_space comes to", 0, 0, 40],
     ["watermark_percent", "watermark, %", "of the GPU blocks, rounded down: so many stay free when a request is admitted", 1, 0, 50],
     ["seed", "seed", "what requests say depends on it", 0, 0, 9999],
+    ["guesses", "guesses a step (k)", "num_speculative_tokens; 0: none", 0, 0, 8],
+    ["lookup_min", "shortest n-gram", "prompt_lookup_min", 1, 1, 5],
+    ["lookup_max", "longest n-gram", "prompt_lookup_max", 3, 1, 5],
   ];
   const CHOICES = [
     ["scheduling", "scheduler", "scheduling", ["unified", "sosp", "sosp-mixed"]],
@@ -83,6 +86,10 @@
       type: "text", value: request.prompt, "aria-label": `Prompt of request ${LETTERS[i]}`, title: "prompt: its words are its tokens",
       onchange: () => playground.setRequest(i, { prompt: prompt.value }),
     });
+    const says = h("input", {
+      type: "text", value: request.says ?? "", placeholder: "by chance", onchange: () => playground.setRequest(i, { says: says.value }),
+    });
+    const said = h("label", { title: "the words that it draws, max_tokens of them at most; nothing: by chance, from the seed" }, h("span", {}, "says"), says);
     const fields = OF_REQUEST.map(([name, label, title, usual, least, most]) =>
       number(label, title, request[name] ?? usual, least, most, (value) => playground.setRequest(i, { [name]: value })));
     const drop = h("button", {
@@ -90,7 +97,7 @@
       onclick: () => playground.set({ requests: playground.settings.requests.filter((_, k) => k !== i) }, true),
     }, "×");
     return h("div", { class: `playground-request is-${LETTERS[i].toLowerCase()}` },
-      h("b", {}, LETTERS[i]), prompt, !alone && drop, h("div", {}, fields));
+      h("b", {}, LETTERS[i]), prompt, !alone && drop, h("div", {}, said, fields));
   }
 
   function requestButtons(playground) {

@@ -55,6 +55,12 @@
     return h("div", attributes, title, h("div", { class: "replay-logical-row" }, blocks));
   }
 
+  /** What stands at a position: a word of the sequence, or a guess that this step verifies. */
+  function guessed(seq, position) {
+    const first = (seq.now[1] ?? 0) - (seq.drafts?.length ?? 0);
+    return seq.words[position] === undefined && position >= first ? seq.drafts?.[position - first] : undefined;
+  }
+
   function logicalBlock(view, seq, before, logical) {
     const size = view.trace.block_size;
     const block = seq.table[logical];
@@ -65,7 +71,9 @@
       const now = position >= (seq.now[0] ?? 0) && position < (seq.now[1] ?? 0);
       const state = seq.words[position] === undefined ? "is-empty" : position < seq.computed ? "is-computed" : "is-pending";
       const fresh = position in seq.words && position >= (before?.words.length ?? seq.prompt);
-      return h("span", { class: classes("replay-cell", state, now && "is-now", fresh && "is-fresh") }, seq.words[position] ?? "");
+      const guess = guessed(seq, position);
+      return h("span", { class: classes("replay-cell", guess === undefined ? state : "is-draft", now && "is-now", fresh && "is-fresh") },
+        seq.words[position] ?? guess ?? "");
     });
     return h("div",
       {
@@ -90,7 +98,9 @@
       const word = holds[offset] ?? "";
       const stale = cached && refs === 0 ? false : offset >= valid;
       const fresh = word !== (was.holds[offset] ?? "");
-      return h("span", { class: classes("replay-cell", word === "" ? "is-empty" : stale ? "is-stale" : "is-computed", fresh && "is-fresh") }, word);
+      const draft = view.moment.kind !== "plan" && holders.some(({ seq, logical }) => guessed(seq, logical * size + offset) === word);
+      const state = word === "" ? "is-empty" : draft ? "is-draft" : stale ? "is-stale" : "is-computed";
+      return h("span", { class: classes("replay-cell", state, fresh && "is-fresh") }, word);
     });
     const names = inWords(holders);
     const paint = holders.map(({ seq }) => view.colours.paint(seq));

@@ -11,7 +11,7 @@ import pytest
 
 from exercises import copy_on_write, hanging_scheduler
 from exercises.prefix_chain import hash_of
-from exercises.solutions import allocator, online_softmax, prefix_chain, top_p
+from exercises.solutions import allocator, online_softmax, prefix_chain, top_p, verification
 from exercises.solutions import copy_on_write as cow
 from tests.meta.trees import ROOT
 
@@ -192,6 +192,26 @@ def one_too_many(probabilities: Sequence[float], p: float) -> list[int]:
     return top_p.keep_top_p(probabilities, p + 1e-9)
 
 
+def accept_one_too_many(guesses: Sequence[int], drawn: Sequence[int], end: int) -> list[int]:
+    count = len(verification.accept(guesses, drawn, end))
+    return [*drawn[: count + 1]]
+
+
+def accept_without_the_correction(
+    guesses: Sequence[int], drawn: Sequence[int], end: int
+) -> list[int]:
+    right = verification.accept(guesses, drawn, end)
+    return right if len(right) > len(guesses) else right[:-1]
+
+
+def accept_all_that_are_equal(guesses: Sequence[int], drawn: Sequence[int], end: int) -> list[int]:
+    return [drawn[0], *(b for g, a, b in zip(guesses, drawn, drawn[1:], strict=False) if g == a)]
+
+
+def accept_behind_the_end(guesses: Sequence[int], drawn: Sequence[int], end: int) -> list[int]:
+    return verification.accept(guesses, drawn, -1)
+
+
 def fork_that_aliases(pool: Any, table: list[int]) -> list[int]:
     cow.fork(pool, table)
     return table
@@ -227,6 +247,10 @@ WRONG = [
     ("top_p", without_ties, "the fourth equals it"),
     ("top_p", one_too_many, "reached by the first token alone"),
     ("top_p", lambda probabilities, p: probabilities.index(p), "your code raised ValueError"),
+    ("verification", accept_one_too_many, "the first guess is wrong"),
+    ("verification", accept_without_the_correction, "the first guess is wrong"),
+    ("verification", accept_all_that_are_equal, "right behind a wrong one is worth nothing"),
+    ("verification", accept_behind_the_end, "nothing counts behind the end"),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import reference.trace
 from reference.trace import as_json, main, record
-from reference.trace_scenarios import SCENARIOS, Scenario, TracedRequest
+from reference.trace_scenarios import SCENARIOS, Guessing, Scenario, TracedRequest
 
 TRACES = {name: record(scenario) for name, scenario in SCENARIOS.items()}
 MOMENTS = [
@@ -188,3 +188,68 @@ def test_a_single_block_is_dropped() -> None:
     )
     said = plans(requests, num_gpu_blocks=2, settings={"admission_rule": False})
     assert any("gives way: block 0 is dropped. Its 3 tokens" in one for one in said)
+
+
+def guessed(requests: tuple[TracedRequest, ...], num_drafts: int = 3, **more: Any) -> list[str]:
+    """What is said of a step with guesses."""
+    settings = {"max_draft_tokens": 8} | more.pop("settings", {})
+    scenario = Scenario(
+        "guesses", "", "", requests, settings=settings, guessing=Guessing(num_drafts), **more
+    )
+    trace = record(scenario)
+    assert trace["moments"][-1]["queues"]["finished"] == [one.name for one in requests]
+    return [one["says"] for one in trace["moments"]]
+
+
+def test_guesses_are_right_up_to_the_first_wrong_one() -> None:
+    shown = TRACES["guesses"]["moments"]
+    written = [one for one in shown if one["kind"] == "written"]
+    drafts = [
+        (one["step"], one["seqs"][0]["drafts"]) for one in written if "drafts" in one["seqs"][0]
+    ]
+    assert drafts[:3] == [
+        (2, ["mat", "so", "the"]), (3, ["sat", "on", "the"]), (6, ["rug", "and", "the"]),
+    ]  # fmt: skip
+    texts = [one["says"] for one in shown]
+    assert (
+        "A draws “cat”: of 3 guesses 0 were right, “mat” was wrong, and what was drawn behind it "
+        "is dropped. Block 2 held nothing but wrong guesses, and is given back."
+    ) in texts
+    assert (
+        "A draws “sat on the rug”: of 3 guesses 3 were right. The prefix cache knows block 2 now."
+    ) in texts
+    seq = next(one for one in written if one["step"] == 2)["seqs"][0]
+    assert (seq["now"], seq["computed"], len(seq["words"])) == ([7, 11], 8, 8)
+    hits = [text for text in texts if "Its first 12 tokens are those of blocks 0, 1 and 2" in text]
+    assert len(hits) == 1  # the third block was filled by right guesses
+
+
+def test_one_guess_is_right_or_not() -> None:
+    said = guessed((TracedRequest("A", "a b a", ("b a c .",)),), 1)
+    assert said[4] == (
+        "A ends in “a b”, which stood at position 0 before. So what came behind it is guessed: "
+        "“a”. It takes block 7 for that."
+    )
+    assert "A draws “a c”: its guess was right." in said
+    said = guessed((TracedRequest("A", "a b a", ("b c c .",)),), 1)
+    wrong = "A draws “c”: its guess was not right, and what was drawn behind it is dropped."
+    assert any(text.startswith(wrong) for text in said)
+    assert "The model runs, and writes the keys and values of A's “b” and 1 guess" in "".join(said)
+
+
+def test_guesses_without_room_and_behind_the_end() -> None:
+    said = guessed((TracedRequest("A", "a b . c a b", (". c a b",)),), 5)
+    assert said[-1].startswith("A draws “.”.")  # the first draw ends it, and nothing is guessed
+    said = guessed((TracedRequest("A", "x a b . c x", ("a b . c a",)),), 5)
+    assert "guessed: “b . c”, and there is no room for 2 more." in said[4]
+    assert said[-1].startswith(
+        "A draws “b .”: of 3 guesses 2 were right, and what was drawn behind the end is dropped. "
+        "A has ended"
+    )
+
+
+def test_two_samples_guess_and_several_blocks_are_given_back() -> None:
+    two = (TracedRequest("A", "a b c a", ("b c a .", "c c c c")),)
+    said = guessed(two, 3, num_gpu_blocks=12, block_size=1, settings={"max_num_batched_tokens": 9})
+    (wrong,) = [text for text in said if "A2 draws “" in text and "given back" in text][:1]
+    assert "held nothing but wrong guesses, and are given back" in wrong
