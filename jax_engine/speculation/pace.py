@@ -33,6 +33,11 @@ class Pace:
             return most
         return 0 if self._resting else max(1, self._best_length(most))
 
+    @property
+    def share(self) -> float:
+        """The share of guesses that were right."""
+        return self._right / self._trials
+
     def pass_by(self) -> None:
         """A step gave the sequence a token, and no guess was asked for."""
         self._resting = max(0, self._resting - 1)
@@ -49,7 +54,7 @@ class Pace:
             self._resting = self._rest
 
     def _best_length(self, most: int) -> int:
-        return best_length(self._right / self._trials, most, self._each)
+        return best_length(self.share, most, self._each)
 
 
 def best_length(share: float, most: int, each: float = EACH) -> int:

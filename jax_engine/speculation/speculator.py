@@ -1,7 +1,8 @@
 """Asks a drafter before a step is planned, and learns from what the step accepted."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -9,6 +10,7 @@ from jax_engine.core.sequence import Sequence as TokenSequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.speculation.drafter import Asked, Drafter, Held
 from jax_engine.speculation.pace import Pace
+from jax_engine.speculation.step_costs import StepCosts
 from jax_engine.step import RequestSetup
 
 logger = logging.getLogger("jax_engine")
@@ -37,6 +39,7 @@ class Speculator:
         self._setups: dict[int, RequestSetup] = {}
         self._paces: dict[int, Pace] = {}
         self._asked: set[int] = set()
+        self._costs = StepCosts()
 
     def open(self, setup: RequestSetup) -> None:
         """A request begins."""
@@ -69,7 +72,9 @@ class Speculator:
             for seq, most in wanting
             if seq.seq_id not in drafts
         ]
-        return drafts | self._ask(asked) if asked else drafts
+        if asked:
+            drafts |= self._ask(asked)
+        return self._worthwhile(drafts, len(groups)) if self._adaptive else drafts
 
     def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
         """What the drafter guesses; nothing if it fails."""
@@ -85,6 +90,34 @@ class Speculator:
             for one in asked
             if (guesses := given[one.seq_id]) is not None
         }
+
+    def _worthwhile(self, drafts: dict[int, list[int]], rows: int) -> dict[int, list[int]]:
+        """Those guesses that are worth a longer step: the most probable ones."""
+        likeliest = self._chances({seq_id: len(guesses) for seq_id, guesses in drafts.items()})
+        count = self._costs.count(rows, [chance for chance, _ in likeliest], spends=True)
+        if count == len(likeliest):
+            return drafts
+        kept = Counter(seq_id for _, seq_id in likeliest[:count])
+        dropped = {seq_id for seq_id, guesses in drafts.items() if guesses and not kept[seq_id]}
+        self._asked -= dropped  # they were not tried
+        return {
+            seq_id: guesses[: kept[seq_id]]
+            for seq_id, guesses in drafts.items()
+            if seq_id not in dropped
+        }
+
+    def _chances(self, counts: dict[int, int]) -> list[tuple[float, int]]:
+        """How probable it is that guesses are right, with those before them; the best first.
+
+        Args:
+            counts: Guesses of each sequence, by seq_id.
+        """
+        chances = [
+            (self._paces[seq_id].share ** (place + 1), seq_id)
+            for seq_id, count in counts.items()
+            for place in range(count)
+        ]
+        return sorted(chances, key=lambda one: -one[0])
 
     def _held(self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup) -> Held | None:
         """None of a request that was not opened."""
@@ -107,22 +140,40 @@ class Speculator:
         }
         follow = [item.seq for item in plan.scheduled if item.seq.seq_id in groups]
         wanting = self._wanting([(seq, groups[seq.seq_id].max_drafts) for seq in follow])
-        return any(self._in_sight(seq, most, groups[seq.seq_id]) for seq, most in wanting)
+        if not self._adaptive:
+            return bool(wanting)
+        counts = {
+            seq.seq_id: most
+            for seq, most in wanting
+            if self._in_sight(seq, most, groups[seq.seq_id])
+        }
+        chances = [chance for chance, _ in self._chances(counts)]
+        rows = sum([item.num_samples for item in plan.scheduled])
+        return self._costs.count(rows, chances, spends=False) > 0
 
     def _in_sight(self, seq: TokenSequence, most: int, group: SequenceGroup) -> bool:
         """Whether a sequence may have guesses when its next token is known."""
-        if not self._adaptive or group.prediction is not None:
+        if group.prediction is not None:
             return True
         shares = group.cache_salt is None
         one = Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares)
         return self._drafter.promises(one)
 
-    def learn(self, scheduled: Iterable[ScheduledSequence], accepted: dict[int, int]) -> None:
+    def learn(
+        self,
+        scheduled: Sequence[ScheduledSequence],
+        accepted: dict[int, int],
+        seconds: float | None = None,
+    ) -> None:
         """Takes note of a step.
 
         Args:
             accepted: Right guesses of each sequence that had any, by seq_id.
+            seconds: From the end of the step before it; None of a step with a prompt's tokens.
         """
+        if seconds is not None:
+            num_drafts = sum([len(item.drafts) for item in scheduled])
+            self._costs.learn(len(scheduled) + num_drafts, num_drafts, seconds)
         for item in scheduled:
             seq_id = item.seq.seq_id
             pace = self._paces.get(seq_id)

@@ -1,0 +1,116 @@
+"""What guesses cost a step, as seen on the steps so far; and how many are worth it.
+
+A step is padded to a power of two of tokens, so the first guess may cost as much as the next seven.
+What a step costs depends on the model, its weights' format and the machine: in bfloat16 on a CPU 8
+rows take little longer than one, in 4 bits twice as long. So it is measured.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from jax_engine.speculation.pace import ANY, EACH
+
+KEPT = 8  # times of a kind of step; the shortest counts: nothing else slowed that one down
+STALE = 1000  # steps after which a time is forgotten, so that an unlucky one is not for ever
+# Of the time, what may be lost on guesses that are not expected to pay, so as to learn of those
+# that begin to. It is saved up to at most so many plain steps.
+TRIALS, MOST_SAVED = 0.01, 1.0
+
+
+class StepCosts:
+    """The times of steps without prompts, by their size."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, bool], _Times] = {}
+        self._num_steps = 0
+        self._saved = MOST_SAVED / 2
+
+    def learn(self, num_tokens: int, num_drafts: int, seconds: float) -> None:
+        """Takes a step's time, from the end of the step before it.
+
+        Args:
+            num_tokens: All of the step, drafts included.
+        """
+        self._num_steps += 1
+        self._saved = min(MOST_SAVED, self._saved + TRIALS)
+        size = padded(num_tokens), num_drafts > 0
+        self._seen.setdefault(size, _Times()).add(seconds, self._num_steps)
+
+    def ratio(self, rows: int, num_drafts: int) -> float:
+        """How long a step with drafts takes, in steps without; a guess where none was seen."""
+        plain = self._seconds(padded(rows), with_drafts=False)
+        longer = self._seconds(padded(rows + num_drafts), with_drafts=True)
+        if plain is None or longer is None:
+            return 1 + ANY + EACH * num_drafts
+        return longer / plain
+
+    def best_count(self, rows: int, chances: Sequence[float]) -> int:
+        """How many guesses give the most tokens a second.
+
+        Args:
+            rows: Sequences of the step, each of which gets one token anyway.
+            chances: How probable it is that each guess gives a token; the best come first.
+        """
+        best, best_rate = 0, float(rows)
+        for count in range(1, len(chances) + 1):
+            if count < len(chances) and padded(rows + count + 1) == padded(rows + count):
+                continue  # one more costs nothing
+            rate = (rows + sum(chances[:count])) / self.ratio(rows, count)
+            if rate > best_rate:
+                best, best_rate = count, rate
+        return best
+
+    def count(self, rows: int, chances: Sequence[float], *, spends: bool) -> int:
+        """`best_count`; or, if it is 0 and enough was saved, the few guesses of a trial.
+
+        Args:
+            spends: Whether the step is taken: then a trial's loss is spent.
+        """
+        best = self.best_count(rows, chances)
+        if best or not chances:
+            return best
+        few = min(len(chances), max(1, padded(rows + 1) - rows))
+        loss = self.ratio(rows, few) - (rows + sum(chances[:few])) / rows
+        if loss > self._saved:
+            return 0
+        if spends:
+            self._saved -= max(0.0, loss)
+        return few
+
+    def _seconds(self, size: int, *, with_drafts: bool) -> float | None:
+        times = self._seen.get((size, with_drafts))
+        if times is None or self._num_steps - times.last > STALE:
+            self._seen.pop((size, with_drafts), None)
+            return None
+        return times.shortest
+
+
+class _Times:
+    """Of one kind of step.
+
+    Attributes:
+        last: The number of the step that was added last.
+    """
+
+    __slots__ = ("_times", "last")
+
+    def __init__(self) -> None:
+        self._times: deque[float] | None = None
+        self.last = 0
+
+    def add(self, seconds: float, number: int) -> None:
+        """The first one does not count: it may have compiled the step."""
+        self.last = number
+        if self._times is None:
+            self._times = deque(maxlen=KEPT)
+        else:
+            self._times.append(seconds)
+
+    @property
+    def shortest(self) -> float | None:
+        return min(self._times) if self._times else None
+
+
+def padded(num_tokens: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, num_tokens - 1).bit_length()
