@@ -62,9 +62,11 @@ def _of_draft_model(config: SpeculativeConfig, parts: EngineParts) -> Drafter:
     limits = {"max_model_len": draft.max_model_len, "max_num_batched_tokens": draft.budget}
     if draft.tokenizers is None:
         return DraftModelDrafter(runner, num_blocks=draft.num_blocks, **limits)
+    target, own = draft.tokenizers
     return OtherVocabularyDrafter(
         runner,
-        *draft.tokenizers,
+        target,
+        own,
         num_blocks=draft.num_blocks,
         block_size=sizes.block_size,
         **limits,

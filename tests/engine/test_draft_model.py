@@ -64,7 +64,6 @@ def test_it_changes_no_answer(folder: Path) -> None:
         "target": {},
         "probabilistic": {"draft_sample_method": "probabilistic"},
         "short": {"max_model_len": 12},
-        "eager": {"enforce_eager": True, "num_speculative_tokens": 2},
     }.items():
         path = folder / ("draft" if name == "draft" else "target")
         llm = LLM(str(folder / "target"), **SMALL, **drafting(path, **keys))
@@ -73,6 +72,16 @@ def test_it_changes_no_answer(folder: Path) -> None:
         assert stats.num_free_blocks == stats.num_blocks
         steps[name] = stats.num_steps
     assert steps["probabilistic"] < steps["target"] < steps["short"] <= steps["draft"] < 30
+
+
+@pytest.mark.parametrize(("own", "engine"), [(True, False), (False, True), (None, True)])
+def test_it_may_run_eagerly(folder: Path, own: bool | None, engine: bool) -> None:
+    settings = SMALL | drafting(folder / "draft", enforce_eager=own)
+    llm = LLM(str(folder / "target"), **settings, enforce_eager=engine, load_format="dummy")
+    draft: Any = llm.llm_engine._draft
+    assert draft.runner.steps.enforce_eager is (engine if own is None else own)
+    worker: Any = llm.llm_engine.worker
+    assert worker.steps.enforce_eager is engine
 
 
 @pytest.mark.parametrize(("dtype", "cache"), [("bfloat16", "auto"), ("float32", "int8")])

@@ -8,6 +8,8 @@ BLOCKS = ("tests/properties/test_block_manager_pair.py",)
 PLAN = ("tests/worker/test_step_plan.py", "-k=guesses")
 SPECULATOR = ("tests/speculation/test_speculator.py",)
 DRAFT = ("tests/speculation/test_draft_model.py",)
+HASHES = ("tests/speculation/test_prefix_hashes.py",)
+OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
 DRAFT_MEMORY = ("tests/engine/test_draft_model.py", "-k=memory")
 
 CONTROLLER: list[Mutant] = [
@@ -94,24 +96,45 @@ DRAFT_MODEL: list[Mutant] = [
         DRAFT,
         ("if most > 0 and held.own_end:", "if most > 0:",
          "sequences write different tokens into a block that they share"),
-        ("            self._slots[:] = 0\n", "", "slots are right after a failure"),
-        ("min(valid, len(hashes) - 1)", "min(valid, len(hashes))", "nothing is left to draw from"),
-        ("beyond(guesses[:-1])", "beyond(guesses)", "the last guess counts as computed"),
         ("most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))",
          "most = min(one.most, held.room)", "a draft model reads more than it can"),
-        ("valid = len(right) if right.all() else int(right.argmin())", "valid = int(right.sum())",
-         "slots behind a wrong one count as right"),
-        ("            self._note(held.blocks, start, want.hashes[start : start + count])\n", "",
-         "the draft's prompts are computed again and again"),
-        ("most = want.most if count == lacks else 0", "most = want.most",
-         "guesses follow the middle of a prompt"),
-        ("count = min(lacks, budget)", "count = lacks", "a long prompt stalls a step"),
         ("        self._runner.close(ended - set(self._numbers.values()))\n", "",
          "the draft's runner remembers all requests"),
     ),
     *plant(
-        "jax_engine/speculation/prefix_hashes.py",
+        "jax_engine/speculation/draft_cache.py",
         DRAFT,
+        ("            self._slots[:] = 0\n", "", "slots are right after a failure"),
+        ("min(valid, len(hashes) - 1)", "min(valid, len(hashes))", "nothing is left to draw from"),
+        ("beyond(guesses[:-1])", "beyond(guesses)", "the last guess counts as computed"),
+        ("valid = len(right) if right.all() else int(right.argmin())", "valid = int(right.sum())",
+         "slots behind a wrong one count as right"),
+        ("            self._note(want.blocks, start, want.text.known[start : start + count])\n", "",
+         "the draft's prompts are computed again and again"),
+        ("most = want.most if count == lacks else 0", "most = want.most",
+         "guesses follow the middle of a prompt"),
+        ("count = min(lacks, budget)", "count = lacks", "a long prompt stalls a step"),
+    ),
+    *plant(
+        "jax_engine/speculation/other_vocabulary.py",
+        OTHER_VOCABULARY,
+        ("self.hashes.cut(self.text.upto(token_ids))", "self.text.upto(token_ids)",
+         "words that went on have their old hashes"),
+        ("self.token_ids[kept + same :] = after[same:]", "self.token_ids[kept + same :] = after",
+         "a word is said twice"),
+        ("        self.rest = data[whole:]\n", "", "half a character is lost"),
+        ("if ends[-1] == len(text) and start in ends:", "if start in ends:",
+         "guesses are the text of other bytes"),
+        ("others = [seq_id for seq_id in self._known if seq_id not in asked]",
+         "others = list(self._known)", "those that are asked for lose their blocks"),
+        ("            self._pool.free_all(self._known.pop(seq_id).blocks)\n",
+         "            self._known.pop(seq_id)\n", "blocks of ended sequences are lost"),
+        ("return token_ids[: next(end, None)]", "return token_ids",
+         "guesses go on behind the end of the draft's text"),
+    ),
+    *plant(
+        "jax_engine/speculation/prefix_hashes.py",
+        HASHES,
         ("            terms[:1] += self.known[-1:]\n", "            pass\n",
          "a prefix has the hash of its end"),
     ),
