@@ -42,7 +42,8 @@ class RequestMetrics:
     Attributes:
         num_draft_tokens: Tokens that were guessed and verified (`speculative_config`); 0 until it
             has finished.
-        num_accepted_tokens: Those of them that were right, and became output.
+        num_accepted_tokens: Those of them that were right and followed by a token of the same
+            step, which the step would not have yielded without them.
         num_accepted_prediction_tokens: Output tokens that were guessed out of the prompt's
             `prediction`, over all samples; 0 until it has finished.
         num_rejected_prediction_tokens: Tokens of the prediction that a sample did not say, over

@@ -218,3 +218,95 @@ def answer_to(client: TestClient, at_once: int, place: int) -> tuple[str, Any]:
     """Every other one is a stream."""
     name, body = bodies()[place]
     return name, without_hits(ask(client, body, stream=(place + at_once) % 2 == 0))
+
+
+ENDS = {"max_tokens": 40, "temperature": 1.0, "seed": 5}
+PLAIN_TEXT = {"structured_outputs": {"regex": "[a-z]{9,30}"}}
+ELSEWHERE: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", ENDS | PLAIN_TEXT | {"prompt": "Go on", "logprobs": 2, "echo": True}),
+    ("/v1/completions", ENDS | PLAIN_TEXT | {"prompt": ["Go on", "and on"], "n": 2, "stop": "e"}),
+    ("/v1/responses", {
+        "input": "Say it", "max_output_tokens": 60, "seed": 5, "temperature": 1.0,
+        "logit_bias": DULL,
+        "text": {"format": {"type": "json_schema", "name": "f", "schema": SCHEMA, "strict": True}},
+    }),
+    ("/v1/responses", {
+        "input": "Say it", "max_output_tokens": 90, "seed": 6, "temperature": 1.0,
+        "logit_bias": DULL | THINKS["logit_bias"], "tool_choice": "required",
+        "tools": [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}],
+    }),
+    ("/v1/messages", {
+        "model": "tiny", "messages": [{"role": "user", "content": "Call"}], "max_tokens": 90,
+        "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "any"},
+        "temperature": 0.0,
+    }),
+]  # fmt: skip
+OF_THEIR_TIME = {"id", "call_id", "item_id", "created", "created_at", "completed_at", "request_id"}
+
+
+def timeless(value: Any) -> Any:
+    """What an answer says, without what names it, and without what was cached."""
+    if isinstance(value, list):
+        return [timeless(one) for one in value]
+    if isinstance(value, dict):
+        cached = {"cached_tokens", "cache_read_input_tokens", "input_tokens"}
+        dropped = OF_THEIR_TIME | cached
+        return {name: timeless(one) for name, one in value.items() if name not in dropped}
+    return value
+
+
+def streamed(client: TestClient, path: str, body: dict[str, Any]) -> Any:
+    """What the events of a stream add up to, as far as other tests compare it with an answer."""
+    text = client.post(path, json=body | {"stream": True}).text
+    data = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+    events = [json.loads(one) for one in data]
+    assert events and all(one.get("type") != "error" and "error" not in one for one in events[:-1])
+    if path == "/v1/responses":
+        return timeless(events[-1]["response"])
+    if path == "/v1/messages":
+        deltas = [one["delta"] for one in events if "delta" in one]
+        return timeless([
+            "".join(one.get("text", "") + one.get("partial_json", "") for one in deltas),
+            [one for one in deltas if "stop_reason" in one],
+        ])  # fmt: skip
+    choices: dict[int, list[Any]] = {}
+    for event in events:
+        for one in event["choices"]:
+            said = choices.setdefault(one["index"], ["", [], None])
+            said[0] += one["text"]
+            logprobs = one["logprobs"] or {}
+            said[1] += zip(*(logprobs[name] for name in sorted(logprobs)), strict=True)
+            said[2] = one["finish_reason"] or said[2]
+    return choices
+
+
+def elsewhere(client: TestClient, at_once: int) -> list[Any]:
+    def both(place: int) -> Any:
+        path, body = ELSEWHERE[place % len(ELSEWHERE)]
+        answer = client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return timeless(answer.json()), streamed(client, path, body)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(both, range(max(at_once, len(ELSEWHERE)))))
+
+
+def test_the_other_apis_say_what_they_say_without_guesses(expected: dict[str, Any]) -> None:
+    """Their events may have several tokens of a thought, a call and an answer, and the end."""
+    with server(guesses=False, ahead=True) as client:
+        plain = elsewhere(client, 1)
+    texts = [dict(enumerate(json.dumps(one).encode())) for one in plain]
+    assert all(len(one) > 100 for one in texts)
+    for guess in (lambda tokens: list(b'{"a":'), lambda tokens: list(b"abcde")):
+        Guesses.guess = guess
+        with server(guesses=True, ahead=True) as client:
+            for at_once in (1, 10):
+                found = elsewhere(client, at_once)
+                assert found == [plain[i % len(plain)] for i in range(len(found))]
+            page = client.get("/metrics").text
+            [count] = [
+                float(line.rsplit(" ", 1)[1])
+                for line in page.splitlines()
+                if line.startswith("vllm:spec_decode_num_accepted_tokens_total")
+            ]
+            assert count > 0

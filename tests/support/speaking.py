@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, decoders, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -60,6 +61,7 @@ def parts() -> EngineParts:
         max_model_len=MAX_LEN,
         max_num_seqs=MAX_SEQS,
         max_num_batched_tokens=MAX_LEN,
+        swap_space=0.01,
     )
     return build_engine(config)
 
@@ -69,18 +71,37 @@ def speaking_engine(
     *,
     ahead: bool = True,
     num_blocks: int = BLOCKS,
-    max_seqs: int = MAX_SEQS,
+    num_cpu_blocks: int = 0,
+    **settings: Any,
 ) -> LLMEngine:
-    """An empty engine; fewer blocks make requests wait and preempt each other."""
+    """An empty engine; fewer blocks make requests wait and preempt each other.
+
+    Args:
+        settings: Arguments of `Scheduler`.
+    """
     made = parts()
     made.worker.setups.clear()
     blocks = BlockManager(
-        BLOCK, num_blocks, 0, enable_prefix_caching=True, table_width=-(-MAX_LEN // BLOCK)
+        BLOCK,
+        num_blocks,
+        num_cpu_blocks,
+        enable_prefix_caching=True,
+        table_width=-(-MAX_LEN // BLOCK),
     )
-    limits = {"max_model_len": MAX_LEN, "max_num_seqs": max_seqs}
     drafts = 0 if speculation is None else MAX_DRAFT_TOKENS
-    scheduler = Scheduler(blocks, **limits, max_num_batched_tokens=MAX_LEN, max_draft_tokens=drafts)
-    config = replace(made.config, async_scheduling=ahead, speculative_config=speculation)
+    usual = {
+        "max_model_len": MAX_LEN,
+        "max_num_seqs": MAX_SEQS,
+        "max_num_batched_tokens": MAX_LEN,
+        "max_draft_tokens": drafts,
+    }
+    scheduler = Scheduler(blocks, **(usual | settings))
+    config = replace(
+        made.config,
+        async_scheduling=ahead,
+        speculative_config=speculation,
+        scheduling_policy=scheduler.policy,
+    )
     return LLMEngine(replace(made, config=config, scheduler=scheduler))
 
 
