@@ -290,7 +290,7 @@ class LLMEngine:
         taken = take_step(self.scheduler, running.requests, sampled, result, now)
         ended += taken.ended
         if self.config.speculative_config is not None:
-            self._pipeline.learn(plan, taken.accepted)
+            self._pipeline.learn(plan, taken.accepted, now)
             running.note_drafts(plan, taken.accepted)
         running.recorder.take_step(plan.num_batched_tokens, taken, now)
         running.news |= taken.streaming

@@ -5,7 +5,6 @@ The next step reads the tokens of the one before on the device, so it need not w
 costs one computed token that is dropped. Outputs are the same with and without look-ahead.
 """
 
-import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,7 +64,7 @@ class StepPipeline:
         self._runner, self._sizes = runner, runner.capabilities
         self._ahead: StepInFlight | None = None
         self._restart = False
-        self._collected_at = self._seconds = 0.0
+        self._taken_at = 0.0
         self._opened: dict[int, RequestSetup] = {}
 
     def open(self, setup: RequestSetup) -> None:
@@ -110,15 +109,17 @@ class StepPipeline:
             current = self._launch(self._scheduler.schedule(drafts), now)
         if self.look_ahead and _prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens:
             self._ahead = self._launch_ahead(current.plan, now)
-        result = self._runner.collect(current.ticket)
-        before, self._collected_at = self._collected_at, time.perf_counter()
-        self._seconds = self._collected_at - before
-        return current, result
+        return current, self._runner.collect(current.ticket)
 
-    def learn(self, plan: SchedulerOutput, accepted: dict[int, int]) -> None:
-        """Tells the speculator how many drafts of a step were right, by seq_id."""
+    def learn(self, plan: SchedulerOutput, accepted: dict[int, int], now: float) -> None:
+        """Tells the speculator how many drafts of a step were right, by seq_id.
+
+        Args:
+            now: When the step's tokens were taken. From there the next step's time counts.
+        """
+        before, self._taken_at = self._taken_at, now
         if self._speculator is not None:
-            seconds = None if _prompt_tokens(plan) else self._seconds
+            seconds = None if _prompt_tokens(plan) else now - before
             self._speculator.learn(plan.scheduled, accepted, seconds)
 
     def clear(self) -> None:

@@ -40,7 +40,7 @@ class StepCosts:
         """How long a step with drafts takes, in steps without; a guess where none was seen."""
         plain = self._seconds(padded(rows), with_drafts=False)
         longer = self._seconds(padded(rows + num_drafts), with_drafts=True)
-        if plain is None or longer is None:
+        if not plain or not longer:  # a coarse clock may show no time at all
             return 1 + ANY + EACH * num_drafts
         return longer / plain
 

@@ -7,6 +7,7 @@ SCHEDULERS = ("tests/core/test_drafts.py",)
 BLOCKS = ("tests/properties/test_block_manager_pair.py",)
 PLAN = ("tests/worker/test_step_plan.py", "-k=guesses")
 SPECULATOR = ("tests/speculation/test_speculator.py",)
+COSTS = ("tests/speculation/test_step_costs.py",)
 DRAFT = ("tests/speculation/test_draft_model.py",)
 HASHES = ("tests/speculation/test_prefix_hashes.py",)
 OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
@@ -81,6 +82,43 @@ ENGINE: list[Mutant] = [
         ("tables += [table] * (1 + row.num_draft)", "tables += [table]", "drafts have no table"),
         ("seqs = count + sum([row.num_draft for row in rows])", "seqs = count",
          "a step with guesses is compiled as a mixed one"),
+    ),
+    *plant(
+        "jax_engine/speculation/step_costs.py",
+        COSTS,
+        ("        if self._times is None:\n            self._times = deque(maxlen=KEPT)\n        else:\n"
+         "            self._times.append(seconds)\n",
+         "        self._times = self._times or deque(maxlen=KEPT)\n"
+         "        self._times.append(seconds)\n", "a step that was compiled counts"),
+        ("return min(self._times)", "return max(self._times)", "an accident makes guesses dear"),
+        ("> STALE", "> 10**9", "an accident is remembered for ever"),
+        ("if not plain or not longer:", "if plain is None or longer is None:",
+         "a coarse clock ends the engine"),
+        ("            self._saved -= max(0.0, loss)\n", "            pass\n",
+         "trials cost what they like"),
+        ("max(1, padded(rows + 1) - rows)", "1", "a trial leaves rows empty"),
+        ("padded(rows + count + 1) == padded(rows + count)", "False",
+         "no length is kept from being looked at twice"),
+    ),
+    *plant(
+        "jax_engine/speculation/speculator.py",
+        SPECULATOR,
+        ("        self._asked -= dropped  # they were not tried\n", "",
+         "who was not tried rests"),
+        ("key=lambda one: -one[0]", "key=lambda one: one[0]", "the least likely guesses are kept"),
+        ("spends=False) > 0", "spends=False) >= 0", "each step waits for guesses"),
+    ),
+    *plant(
+        "jax_engine/speculation/ngram.py",
+        ("tests/speculation/test_ngram.py",),
+        ("self._min - 1, self._min - 1) is not None", "self._min, self._min) is not None",
+         "a match that the next token completes is not seen"),
+    ),
+    *plant(
+        "jax_engine/speculation/suffix.py",
+        ("tests/speculation/test_suffix.py",),
+        ("if self._corpus is None or not one.shares or n", "if self._corpus is None or n",
+         "how fast an answer comes tells of others"),
     ),
     *plant(
         "jax_engine/speculation/speculator.py",

@@ -62,6 +62,13 @@ def test_a_time_is_forgotten_when_it_is_old() -> None:
     assert costs.ratio(1, 1) == 1 + ANY + EACH
 
 
+@pytest.mark.parametrize("plain, longer", [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_a_clock_that_stands_still_tells_nothing(plain: float, longer: float) -> None:
+    costs = told({1: plain}, {2: longer})
+    assert costs.ratio(1, 1) == 1 + ANY + EACH
+    assert costs.best_count(1, [0.9]) == 1
+
+
 @given(
     rows=st.integers(1, 20),
     likely=chances,
