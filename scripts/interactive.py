@@ -87,9 +87,10 @@ def speculation() -> str:
     from playground.guessing import TEXTS, run
 
     texts = {name: {"asked": dict(asked), "found": run(asked)} for name, asked in TEXTS.items()}
-    data = html.escape(json.dumps(texts, ensure_ascii=False, separators=(",", ":")))
+    data = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("</", r"<\/")
+    script = f'<script type="application/json">{data}</script>'
     note = f"<noscript>{_guessed(next(iter(texts.values()))['found'])}</noscript>"
-    return f'<div class="speculation" data-texts="{data}" markdown="0">{note}</div>'
+    return f'<div class="speculation" markdown="0">{script}{note}</div>'
 
 
 def _guessed(found: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
  * Guess, then verify: one request, step by step. What it shows comes from playground/guessing.py: of some texts
  * when the page is built, of a reader's own by the oracle in the page (oracle.js).
  *
- * A page holds <div class="speculation" data-texts="{name: {asked, found}}">.
+ * A page holds <div class="speculation"><script type="application/json">{name: {asked, found}}</script></div>.
  */
 (() => {
   "use strict";
@@ -23,7 +23,7 @@
   class Scene {
     constructor(root) {
       this.root = root;
-      this.texts = JSON.parse(root.dataset.texts);
+      this.texts = JSON.parse(root.querySelector("script").textContent);
       this.asked = 0; // runs
       this.words = h("p", { class: "speculation-words" });
       this.badge = h("span", { class: "speculation-badge" });

@@ -193,6 +193,34 @@ def test_texts_are_stepped_through_without_python(browser: Page, folder: Path, w
 
 
 @needs_chromium
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('at < step.kept ? "is-kept"', 'at <= step.kept ? "is-kept"'),
+        ("if (at >= step.kept)", "if (at > step.kept)"),
+        ("within(position, start, size)", "within(position, start + 1, size)"),
+        ("(time === 0 ? was : holds)", "holds"),
+        ("const gone = time === 2 && !stays;", "const gone = false;"),
+    ],
+)
+def test_the_comparison_notices_a_page_that_shows_something_else(
+    browser: Page, folder: Path, right: str, wrong: str
+) -> None:
+    script = folder / "javascripts" / "speculation.js"
+    text = script.read_text("utf-8")
+    assert text.count(right) == 1
+    script.write_text(text.replace(right, wrong), encoding="utf-8")
+    try:
+        browser.open("about:blank")
+        browser.open((folder / "page" / "index.html").as_uri())
+        browser.until("!!document.querySelector('.speculation-block')")
+        with pytest.raises(AssertionError):
+            step_through(browser, run(dict(next(iter(TEXTS.values())))))
+    finally:
+        script.write_text(text, encoding="utf-8")
+
+
+@needs_chromium
 def test_a_reader_s_own_text_is_served_by_the_oracle_in_the_page(
     browser: Page, folder: Path
 ) -> None:

@@ -86,9 +86,7 @@ ENGINE: list[Mutant] = [
     *plant(
         "jax_engine/speculation/step_costs.py",
         COSTS,
-        ("        if self._times is None:\n            self._times = deque(maxlen=KEPT)\n        else:\n"
-         "            self._times.append(seconds)\n",
-         "        self._times = self._times or deque(maxlen=KEPT)\n"
+        ("        else:\n            self._times.append(seconds)\n",
          "        self._times.append(seconds)\n", "a step that was compiled counts"),
         ("return min(self._times)", "return max(self._times)", "an accident makes guesses dear"),
         ("> STALE", "> 10**9", "an accident is remembered for ever"),
@@ -97,8 +95,6 @@ ENGINE: list[Mutant] = [
         ("            self._saved -= max(0.0, loss)\n", "            pass\n",
          "trials cost what they like"),
         ("max(1, padded(rows + 1) - rows)", "1", "a trial leaves rows empty"),
-        ("padded(rows + count + 1) == padded(rows + count)", "False",
-         "no length is kept from being looked at twice"),
     ),
     *plant(
         "jax_engine/speculation/speculator.py",

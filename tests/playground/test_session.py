@@ -119,7 +119,7 @@ OF_GUESSES = [name for name in BREAKS if "guesses" in BREAKS[name].needs]
 @pytest.mark.parametrize("name", OF_GUESSES)
 def test_a_fault_of_guesses_fells_its_own_invariants_and_none_without_guesses(name: str) -> None:
     chance, fell = random.Random(name), Counter[str]()
-    for number in range(150):
+    for number in range(90):
         settings = smallest.drawn(chance, [name], 1 + number % 9)
         found = session.run(settings)
         if found["fell"] is not None:
