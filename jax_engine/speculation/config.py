@@ -39,8 +39,8 @@ class SpeculativeConfig:
         method: "ngram": the tokens that followed the last n tokens before, in the prompt or the
             output (prompt lookup). "suffix": the tokens that followed the longest suffix most
             often, in this sequence or in outputs of earlier requests (suffix decoding).
-            "draft_model": those that the model `model` draws, a smaller one. "custom_class": an object of the class `model`. None: it follows from
-            `model`.
+            "draft_model": those that the model `model` draws, a smaller one. "custom_class": an
+            object of the class `model`. None: it follows from `model`.
         model: The class, or its name ("module.Class"); or the draft model, as `EngineConfig.model`.
         num_speculative_tokens: k, the most guesses for a sequence in one step, in [1, 63].
             None: 31 with "suffix", which guesses less where a match is short; else 7.
