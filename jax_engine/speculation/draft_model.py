@@ -48,7 +48,7 @@ class DraftModelDrafter:
             most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))
             found[one.seq_id] = None if most > 0 else []
             if most > 0 and held.own_end:
-                text = self._hashes.setdefault(one.seq_id, PrefixHashes())
+                text = self._hashes.setdefault(one.seq_id, PrefixHashes(held.salt))
                 text.upto(one.token_ids)
                 self._numbers[one.seq_id] = held.setup.number
                 wanted[one.seq_id] = Wanted(

@@ -20,6 +20,7 @@ class Held(NamedTuple):
         setup: Its request.
         sample: Which of the request's samples it is.
         room: How many guesses can be right at most: one more token ends it for its length.
+        salt: The request's `cache_salt`.
     """
 
     blocks: Int32[np.ndarray, " N"]
@@ -27,6 +28,7 @@ class Held(NamedTuple):
     setup: RequestSetup
     sample: int
     room: int
+    salt: str | None = None
 
 
 class Asked(NamedTuple):

@@ -185,7 +185,7 @@ class OtherVocabularyDrafter:
         """What is drawn for a sequence; no guesses if there can be none, None if not yet."""
         held = one.held
         assert held is not None, "all requests were opened"
-        known = self._known.pop(one.seq_id, None) or self._begin(one, held)
+        known = self._known.pop(one.seq_id, None) or self._begin(held)
         self._known[one.seq_id] = known  # behind all others
         known.read(one.token_ids)
         tokens = known.text.token_ids
@@ -199,8 +199,9 @@ class OtherVocabularyDrafter:
         blocks = np.array(known.blocks, np.int32)
         return Wanted(tokens, known.hashes, blocks, most, known.setup_for(one, held), 0)
 
-    def _begin(self, one: Asked, held: Held) -> "_Known":
-        return _Known(Translation(self._target, self._draft, self._start))
+    def _begin(self, held: Held) -> "_Known":
+        text = Translation(self._target, self._draft, self._start)
+        return _Known(text, PrefixHashes(held.salt))
 
     def _fill(self, known: "_Known", num_tokens: int, asked: Collection[int]) -> bool:
         """Takes blocks for so many tokens; those that are asked for now keep theirs."""
@@ -231,7 +232,7 @@ class _Known:
     """
 
     text: Translation
-    hashes: PrefixHashes = field(default_factory=PrefixHashes)
+    hashes: PrefixHashes
     blocks: list[int] = field(default_factory=list)
     setup: RequestSetup | None = None
 

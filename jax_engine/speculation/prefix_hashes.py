@@ -17,11 +17,15 @@ type Hashes = UInt64[np.ndarray, " N"]
 class PrefixHashes:
     """The hashes of one sequence, which grows.
 
+    Args:
+        salt: Sequences of other salts have other hashes.
+
     Attributes:
         known: [N] The hash of its first i + 1 tokens, for the N tokens that it was given so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, salt: str | None = None) -> None:
+        self._before = np.uint64(0 if salt is None else hash(salt) % 2**64)
         self._array = np.zeros(256, np.uint64)
         self.known: Hashes = self._array[:0]
 
@@ -46,8 +50,7 @@ class PrefixHashes:
         tokens = np.array(token_ids, np.uint64) + np.uint64(1)
         tokens = (tokens * _MIX) ^ (tokens * _MIX >> _SHIFT)
         terms = tokens * _powers(start + len(token_ids))[start:]
-        if start:
-            terms[:1] += self.known[-1:]
+        terms[:1] += self.known[-1] if start else self._before
         sums: Hashes = np.cumsum(terms, dtype=np.uint64)
         return sums
 

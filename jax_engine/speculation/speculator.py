@@ -129,7 +129,8 @@ class Speculator:
         end = table.ids[seq.num_computed_tokens // blocks.block_size :]
         own_end = all(blocks.ref_count(block) == 1 for block in end)
         room = group.stop.max_len - len(seq.token_ids) - 1
-        return Held(table.row[: len(table.ids)], own_end, setup, seq.index, room)
+        row = table.row[: len(table.ids)]
+        return Held(row, own_end, setup, seq.index, room, group.cache_salt)
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""

@@ -18,7 +18,7 @@ from jax_engine import (
     OutOfMemoryError,
     SamplingParams,
 )
-from jax_engine.models.load import ModelFiles
+from jax_engine.models.load import ModelFiles, load_model
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
@@ -72,6 +72,16 @@ def test_it_changes_no_answer(folder: Path) -> None:
         assert stats.num_free_blocks == stats.num_blocks
         steps[name] = stats.num_steps
     assert steps["probabilistic"] < steps["target"] < steps["short"] <= steps["draft"] < 30
+
+
+def test_the_target_may_get_other_weights(folder: Path, tmp_path: Path) -> None:
+    """The draft's are then those of another model, and the answers the new one's."""
+    path, _ = tiny_llama(tmp_path / "new", seed=5)
+    llm = LLM(str(folder / "target"), **SMALL, **drafting(folder / "target"))
+    before = outputs(llm)
+    assert llm.reset_prefix_cache()
+    llm.llm_engine.worker.set_weights(load_model(str(path)))
+    assert outputs(llm) == outputs(LLM(str(path), **SMALL)) != before
 
 
 @pytest.mark.parametrize(("own", "engine"), [(True, False), (False, True), (None, True)])

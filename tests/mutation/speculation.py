@@ -169,8 +169,9 @@ DRAFT_MODEL: list[Mutant] = [
     *plant(
         "jax_engine/speculation/prefix_hashes.py",
         HASHES,
-        ("            terms[:1] += self.known[-1:]\n", "            pass\n",
+        ("self.known[-1] if start else self._before", "self._before",
          "a prefix has the hash of its end"),
+        ("hash(salt) % 2**64", "0", "salts do not count"),
     ),
     *plant(
         "jax_engine/speculation/draft_runner.py",

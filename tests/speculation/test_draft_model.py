@@ -242,6 +242,42 @@ def test_a_text_that_is_all_there_still_draws() -> None:
     assert [count for count in watch.computed if count > 5] == [10]
 
 
+def test_salts_share_nothing() -> None:
+    """How fast an answer comes would tell who of another salt has asked the same."""
+    engine = small_engine(speculation=draft_config(3), enable_prefix_caching=False)
+    watch = Watch(engine)
+    for salt in (None, "a", "a", "b"):
+        prompt: Any = {"prompt_token_ids": PROMPT, "cache_salt": salt}
+        engine.add_request("r", prompt, SamplingParams(**GREEDY))
+        run_all(engine)
+    assert [count for count in watch.computed if count > 5] == [10, 10, 10]
+
+
+def test_rows_drop_out_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Each takes up its own guess of the step before."""
+    params = [
+        SamplingParams(**GREEDY | {"num_speculative_tokens": most}) for most in (1, 3, 5, 2, 4)
+    ]
+    engine = small_engine(speculation=draft_config(5), num_gpu_blocks=80)
+    watch = Watch(engine)
+    prompts = [[*PROMPT, i % 2, i // 2] for i in range(5)]
+    for i, one in enumerate(params):
+        engine.add_request(str(i), {"prompt_token_ids": prompts[i]}, one)
+    run_all(engine)
+    watch.check_greedy()
+    assert {len(found) for _, found in watch.guesses} == {1, 2, 3, 4, 5} and not caplog.records
+
+
+def test_samples_in_parts_are_one_request(caplog: pytest.LogCaptureFixture) -> None:
+    """Two of five run at a time; between two parts the draft has forgotten their request."""
+    params = SamplingParams(**SAMPLED | {"n": 5})
+    engine = small_engine(speculation=draft_config(3), max_num_seqs=2)
+    watch = Watch(engine)
+    assert run(engine, params) == run(small_engine(max_num_seqs=2), params)
+    watch.check_greedy()
+    assert len(watch.guesses) > 15 and not caplog.records
+
+
 def test_what_lies_behind_a_lost_block_is_computed_too(caplog: pytest.LogCaptureFixture) -> None:
     engine = small_engine(speculation=draft_config(3), block_size=2)
     watch = Watch(engine)

@@ -150,6 +150,32 @@ def test_bytes_that_are_no_text_give_no_guess() -> None:
     assert text_of(Words(TARGET).behind(b"\xffThe", b" cat")) == b" cat"
 
 
+@pytest.mark.parametrize("text", ["walk walking walked again against", "a 東京東 🙂🙂 é walked"])
+def test_what_was_asked_before_does_not_matter(text: str) -> None:
+    """Byte by byte: words that go on become other tokens of the draft."""
+    target = tokenizer(258)
+    tokens, prepare = target.encode(text), functools.partial(draft_setup, greedy=True, vocab_size=0)
+    model: Any = Reciting([DRAFT.encode(text)])
+
+    def fresh() -> OtherVocabularyDrafter:
+        sizes = Capabilities(DRAFT.vocab_size, 2, 99, 0, 50, 64)
+        runner = DraftRunner(StubRunner(model, sizes), prepare)
+        limits = {"num_blocks": 99, "block_size": 2, "max_model_len": 99}
+        return OtherVocabularyDrafter(runner, target, DRAFT, **limits, max_num_batched_tokens=99)
+
+    one, told = fresh(), 0
+    for n in range(1, len(tokens)):
+        found = one.propose([ask(0, tokens[:n])])
+        assert found == fresh().propose([ask(0, tokens[:n])])
+        told += bool(found[0])
+    assert told >= 5
+
+
+def test_guesses_end_with_the_draft_s_text() -> None:
+    (guesses,) = make(["The cat<end> sat on"]).propose([ask(0, TARGET.encode("The"))])
+    assert text_of(guesses or []).decode() == " cat"
+
+
 def test_half_a_character_waits() -> None:
     byte = tokenizer(258)
     smile = byte.encode("🙂")

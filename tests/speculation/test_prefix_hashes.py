@@ -35,6 +35,14 @@ def test_one_other_token_changes_all_behind_it(tokens: list[int], place: int, ot
     assert same[:place].all() and not same[place:].any()
 
 
+@given(tokens=TOKENS, salt=st.text(max_size=3))
+def test_salts_share_no_prefix(tokens: list[int], salt: str) -> None:
+    salted = PrefixHashes(salt + "a").upto(tokens)
+    assert (salted == PrefixHashes(salt + "a").upto(tokens)).all()
+    assert not (salted == whole(tokens)).any()
+    assert not (salted == PrefixHashes(salt + "b").upto(tokens)).any()
+
+
 def test_few_prefixes_of_few_tokens_collide() -> None:
     """20,000 prefixes of two tokens, no two alike unless they are."""
     rng = np.random.default_rng(0)
