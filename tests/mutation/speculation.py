@@ -245,4 +245,24 @@ PREDICTIONS: list[Mutant] = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*CONTROLLER, *ENGINE, *DRAFT_MODEL, *PREDICTIONS]
+REPORTS: list[Mutant] = [
+    *plant(
+        "jax_engine/speculation/custom_class.py",
+        ("tests/speculation/test_reports.py", "-k=no_kind_of_guess"),
+        ("[[int(token) for token in", "[[token for token in", "a guess may be of any type"),
+    ),
+    *plant(
+        "jax_engine/guided/guide.py",
+        ("tests/speculation/test_reports.py", "-k=no_kind_of_guess"),
+        ("    ahead = matcher.deep_copy()\n", "    ahead = matcher\n",
+         "a grammar is not rolled back"),
+    ),
+    *plant(
+        "jax_engine/engine/step_outputs.py",
+        ("tests/speculation/test_reports.py", "-k=without_a_token_left"),
+        ("        tokens[seq_id] = tokens[seq_id][: verified[seq_id]]\n", "        pass\n",
+         "what is drawn where nothing is allowed counts"),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*CONTROLLER, *ENGINE, *DRAFT_MODEL, *PREDICTIONS, *REPORTS]

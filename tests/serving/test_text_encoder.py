@@ -152,3 +152,19 @@ def test_a_text_of_any_length_is_cut(tokenizer: Tokenizer) -> None:
     encoder = TextEncoder(tokenizer, 9)
     for size in SIZES:
         assert asyncio.run(encoder.cut("<|end|>ab" * size, 4)) == ("<|end|>ab" * size)[:16]
+
+
+@pytest.mark.parametrize("count", [1, 5, SHORT_TEXT, 3000])
+@pytest.mark.parametrize("size", [0, 3, SHORT_TEXT + 1, 1_000_000])
+def test_a_beginning_is_tokenised_no_further_than_it_must(
+    tokenizer: Tokenizer, size: int, count: int
+) -> None:
+    """A token is of 7 bytes at most, "<|end|>", which is the first one here."""
+    text = ("<|end|>" + "ab" * size)[: size and None]
+    slow = Slow(tokenizer)
+    slow.go.set()
+    encoder = TextEncoder(slow, 100)  # type: ignore[arg-type]
+    found = asyncio.run(asyncio.wait_for(encoder.first_ids(text, count), HANG_S))
+    assert found == tokenizer.encode(text, add_special_tokens=False)[:count]
+    [(length, _)] = slow.tokenised
+    assert length <= max(SHORT_TEXT, 7 * count)

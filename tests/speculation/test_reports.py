@@ -31,6 +31,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     "grammar": {"grammar": 'start: "x" (A | B)+ "y"\nA: "ab"\nB: /[0-9]{2}/'},
     "object": {"json_object": True},
 }
+LETTERS: dict[str, dict[str, Any]] = {"letters": {"regex": "[ab]{9,20}"}}
 PENALTIES = {"repetition_penalty": 1.2, "presence_penalty": 0.4, "frequency_penalty": 0.2}
 ILLEGAL = list(b"```json\n")
 NGRAM = SpeculativeConfig(num_speculative_tokens=7, prompt_lookup_min=1, prompt_lookup_max=3)
@@ -52,7 +53,7 @@ class Asked:
     def params(self) -> SamplingParams:
         outputs = None
         if self.grammar is not None:
-            outputs = StructuredOutputsParams(**GRAMMARS[self.grammar])
+            outputs = StructuredOutputsParams(**(GRAMMARS | LETTERS)[self.grammar])
         given = {"max_tokens": 40, "temperature": 1.0, "logprobs": 1} | self.given
         return SamplingParams(**given, structured_outputs=outputs)
 
@@ -381,3 +382,18 @@ def test_each_penalty_counts_tokens_within_guesses(name: str) -> None:
     for config in (NGRAM, *(speculation(perfect(one)) for one in texts)):
         [output] = run(speaking_engine(config), [asked], 1)
         assert said(output) == expected[0]
+
+
+def test_a_request_without_a_token_left_ends_as_it_does_without_guesses() -> None:
+    """vllm#49694: what was drawn where a grammar allowed nothing was kept. Here bad words leave
+    no token behind a guess that is right: the request fails there, and no earlier or later."""
+    bad = {"bad_words": ["ab", "baa"], "logprobs": None}
+    asked = [Asked(b"Only %d" % i, bad | {"seed": i}, "letters") for i in range(8)]
+    expected = alone(asked)
+    assert {one[0][3] for one in expected} == {"abort", "stop"}
+    right = perfect(texts_of(asked, expected))
+    for more in (b"", b"aa", b"bb"):
+        engine = speaking_engine(speculation(lambda tokens, more=more: [*right(tokens), *more]))
+        for at_once in (1, len(asked)):
+            found = run(engine, asked, at_once)
+            assert [said(one) for one in found] == expected
