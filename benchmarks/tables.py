@@ -16,6 +16,7 @@ from benchmarks.kernel_tables import (
     w8a8_table,
 )
 from benchmarks.report import ROOT, load_result, load_results, machine_in_words
+from benchmarks.speculation import table as speculation
 from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
@@ -35,6 +36,9 @@ PAGES = {
     "linear_avx2": "cpu.md#without-avx-512",
     "w8a8_avx2": "cpu.md#without-avx-512",
     "sampler": "tutorial/vectorised-sampler.md#measured",
+    "coupling": "tutorial/speculation.md#when-the-drafter-draws",
+    "speculation": "tutorial/speculation.md#measured",
+    "speculation_peers": "tutorial/speculation.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }
@@ -135,6 +139,7 @@ def sampler_table() -> str:
 TABLES = {
     "codes": codes_table,
     "codes_avx2": partial(codes_table, "linear_avx2"),
+    "coupling": speculation.coupling_table,
     "compiled_codes": compiled_gpu.codes_table,
     "compiled_experts": compiled_gpu.experts_table,
     "compiled_graphs": compiled_gpu.graphs_table,
@@ -152,6 +157,9 @@ TABLES = {
     "products_avx2": partial(products_table, "linear_avx2"),
     "quantising": quantising_table,
     "sampler": sampler_table,
+    "speculation_forced": speculation.forced_table,
+    "speculation_peers": speculation.peers_table,
+    "speculation_texts": speculation.texts_table,
     "startup": startup_table,
     "w8a8": w8a8_table,
     "w8a8_avx2": partial(w8a8_table, "w8a8_avx2"),

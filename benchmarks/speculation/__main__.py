@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.compare.checkpoint import hf_directory
 from benchmarks.compare.environments import folder
+from benchmarks.machine_limits import matrix_rate, read_bandwidth
 from benchmarks.report import write_result
 from benchmarks.speculation import measure, texts
 from benchmarks.speculation.forced import Known, forced
@@ -136,6 +137,10 @@ def main() -> None:
     chosen = args.parts.split(",")
     result = {name: run(size, rounds) for name, run in parts.items() if name in chosen}
     if args.save:
+        result["machine"] = {
+            "read_bandwidth_gb_per_s": round(read_bandwidth() / 1e9, 1),
+            "matrix_rate_gflop_per_s": round(matrix_rate() / 1e9, 1),
+        }
         write_result("speculation", result, arguments=args, headline=headlines(result))
 
 
