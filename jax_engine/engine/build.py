@@ -110,7 +110,7 @@ def _build(config: EngineConfig) -> EngineParts:
     if draft is not None:
         _check_cache_dtype(config, draft.files.abstract.config)
     memory = _memory(config, model, max_len, budget, draft)
-    swapped = block_bytes(model.config, config.block_size, cache_dtype)
+    swapped = memory.block - _draft_block_bytes(config, draft)  # the draft's are computed anew
     num_cpu_blocks = int(config.swap_space * 2**30 // swapped)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
@@ -307,6 +307,13 @@ def _step_bytes(
     return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
 
 
+def _draft_block_bytes(config: EngineConfig, draft: DraftModel | None) -> int:
+    if draft is None:
+        return 0
+    model = draft.files.abstract.config
+    return block_bytes(model, config.block_size, resolve_cache_dtype(config))
+
+
 def _memory(
     config: EngineConfig, model: LoadedModel, max_len: int, budget: int, draft: DraftModel | None
 ) -> MemoryProfile:
@@ -315,7 +322,7 @@ def _memory(
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
     if draft is not None:
-        of_draft = block_bytes(draft.files.abstract.config, config.block_size, dtype)
+        of_draft = _draft_block_bytes(config, draft)
         scratch = draft.num_scratch * of_draft
         block, weights = block + of_draft, weights + draft.files.abstract.num_bytes
 

@@ -116,12 +116,16 @@ def test_its_blocks_are_part_of_the_memory(folder: Path, caplog: pytest.LogCaptu
             llm = LLM(str(folder / "target"), **settings, kv_cache_memory_bytes=given + 100)
         assert llm.llm_engine.stats().num_blocks == blocks
         assert "with those of the draft model" in caplog.text
+        assert llm.llm_engine.scheduler.block_manager.num_cpu_blocks == 2 * blocks
         with pytest.raises(OutOfMemoryError, match="max_model_len 40 needs 11 KV blocks"):
             LLM(
                 str(folder / "target"),
                 **settings,
                 kv_cache_memory_bytes=(3 * 11 + scratch) * BLOCK_BYTES - 1,
             )
+    swap = 5.5 * 2 * BLOCK_BYTES / 2**30  # only the target's are swapped
+    llm = LLM(str(folder / "target"), **settings, num_gpu_blocks_override=30, swap_space=swap)
+    assert llm.llm_engine.scheduler.block_manager.num_cpu_blocks == 5
     alone = LLM(str(folder / "target"), **SETTINGS, kv_cache_memory_bytes=60 * BLOCK_BYTES)
     assert alone.llm_engine.stats().num_blocks == 30
 
