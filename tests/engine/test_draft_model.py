@@ -18,6 +18,7 @@ from jax_engine import (
     OutOfMemoryError,
     SamplingParams,
 )
+from jax_engine.checks import shown
 from jax_engine.models.load import ModelFiles, load_model
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
@@ -165,13 +166,14 @@ def test_what_cannot_be_a_draft_is_refused_by_name(
     (unknown / "config.json").write_text(json.dumps(raw))
     why = refused(folder, monkeypatch, **drafting(scores), load_format="dummy")
     assert (
-        why == f"model must generate text, got '{scores}', which has a head for scores (classify)"
+        why
+        == f"model must generate text, got {shown(str(scores))}, which has a head for scores (classify)"
     )
     why = refused(folder, monkeypatch, **drafting(unknown))
-    assert why.startswith(f"model '{unknown}': ") and "BertModel" in why
+    assert why.startswith(f"model {shown(str(unknown))}: ") and "BertModel" in why
     why = refused(folder, monkeypatch, **drafting(folder / "draft", max_model_len=65))
     assert "max_model_len must be between 1 and this model's 64 positions" in why
-    assert why.endswith("got 65.") and why.startswith(f"model '{folder / 'draft'}': ")
+    assert why.endswith("got 65.") and why.startswith(f"model {shown(str(folder / 'draft'))}: ")
     why = refused(folder, monkeypatch, **drafting(folder / "draft", quantization="marlin"))
     assert "quantization" in why
     with pytest.raises(ModelNotFoundError, match="nowhere"):

@@ -14,6 +14,7 @@ from jax_engine import LLMEngine, RequestOutputKind, SamplingParams, StructuredO
 from jax_engine.outputs import CompletionOutput
 from jax_engine.speculation.config import SpeculativeConfig
 from tests.support.builders import small_engine
+from tests.support.draft_models import draft_config
 from tests.support.drafters import mistaken, perfect, speculation
 from tests.support.strategies import EOS, VOCABULARY
 
@@ -123,6 +124,7 @@ KINDS: dict[str, Callable[[Said], SpeculativeConfig]] = {
         enable_adaptive_verification=False,
     ),
     "suffix": lambda said: SpeculativeConfig(method="suffix", enable_adaptive_verification=False),
+    "draft model": lambda said: draft_config(),
     "adaptive": lambda said: SpeculativeConfig(prompt_lookup_min=1, prompt_lookup_max=2),
 }
 

@@ -11,7 +11,6 @@ COSTS = ("tests/speculation/test_step_costs.py",)
 DRAFT = ("tests/speculation/test_draft_model.py",)
 HASHES = ("tests/speculation/test_prefix_hashes.py",)
 OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
-DRAFT_MEMORY = ("tests/engine/test_draft_model.py", "-k=memory")
 
 CONTROLLER: list[Mutant] = [
     *plant(
@@ -192,14 +191,6 @@ DRAFT_MODEL: list[Mutant] = [
         ("room = group.stop.max_len - len(seq.token_ids) - 1", "room = one_more = 10**6",
          "guesses are drawn behind the end"),
         ("self._setups.pop(number, None)", "pass", "requests are never forgotten"),
-    ),
-    *plant(
-        "jax_engine/engine/build.py",
-        DRAFT_MEMORY,
-        ("block, weights = block + of_draft,", "block, weights = block,",
-         "the draft's blocks cost nothing"),
-        ("max(0, config.kv_cache_memory_bytes - scratch) // block",
-         "config.kv_cache_memory_bytes // block", "scratch blocks cost nothing"),
     ),
 ]  # fmt: skip
 
