@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(parts), help="which of them, with commas")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
-    size, rounds = (8, 1) if args.smoke else (160, 9)
+    size, rounds = (8, 1) if args.smoke else (160, 7)
     chosen = args.parts.split(",")
     result = {name: run(size, rounds) for name, run in parts.items() if name in chosen}
     if args.save:
