@@ -19,19 +19,25 @@ class Pace:
         draft_cost: What it costs to make a guess, in plain steps; 0 for one that is looked up.
     """
 
-    __slots__ = ("_adaptive", "_each", "_rest", "_resting", "_right", "_trials")
+    __slots__ = ("_adaptive", "_draft_cost", "_rest", "_resting", "_right", "_trials")
 
     def __init__(self, *, adaptive: bool, draft_cost: float = 0.0) -> None:
-        self._adaptive, self._each = adaptive, EACH + draft_cost
+        self._adaptive, self._draft_cost = adaptive, draft_cost
         self._right, self._trials = PRIOR_TRIALS / 2, PRIOR_TRIALS
         self._rest = 0  # how long the last rest was
         self._resting = 0  # steps of this rest that are left
 
     def length(self, most: int) -> int:
-        """How many guesses to ask for now, at most `most`; 0 while it rests."""
+        """How many guesses to ask for now, at most `most`; 0 while it rests.
+
+        Those that are looked up cost nothing yet: how many are verified is decided later
+        (`StepCosts`), by what a step with them costs.
+        """
         if not self._adaptive:
             return most
-        return 0 if self._resting else max(1, self._best_length(most))
+        if self._resting:
+            return 0
+        return max(1, self._best_length(most)) if self._draft_cost else most
 
     @property
     def share(self) -> float:
@@ -54,7 +60,7 @@ class Pace:
             self._resting = self._rest
 
     def _best_length(self, most: int) -> int:
-        return best_length(self.share, most, self._each)
+        return best_length(self.share, most, EACH + self._draft_cost)
 
 
 def best_length(share: float, most: int, each: float = EACH) -> int:

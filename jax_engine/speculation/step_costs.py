@@ -12,6 +12,7 @@ from jax_engine.speculation.pace import ANY, EACH
 
 KEPT = 8  # times of a kind of step; the shortest counts: nothing else slowed that one down
 STALE = 1000  # steps after which a time is forgotten, so that an unlucky one is not for ever
+GROWTH = 1.25  # of a step's time with its size, where larger ones were not seen yet
 # Of the time, what may be lost on guesses that are not expected to pay, so as to learn of those
 # that begin to. It is saved up to at most so many plain steps.
 TRIALS, MOST_SAVED = 0.01, 1.0
@@ -37,12 +38,21 @@ class StepCosts:
         self._seen.setdefault(size, _Times()).add(seconds, self._num_steps)
 
     def ratio(self, rows: int, num_drafts: int) -> float:
-        """How long a step with drafts takes, in steps without; a guess where none was seen."""
+        """How long a step with drafts takes, in steps without.
+
+        Where none of its size was seen, it is taken to grow little from the next smaller one: so
+        larger steps are tried, and then known.
+        """
+        likely = 1 + ANY + EACH * num_drafts
         plain = self._seconds(padded(rows), with_drafts=False)
-        longer = self._seconds(padded(rows + num_drafts), with_drafts=True)
-        if not plain or not longer:  # a coarse clock may show no time at all
-            return 1 + ANY + EACH * num_drafts
-        return longer / plain
+        size, growth = padded(rows + num_drafts), 1.0
+        while plain and size:  # a coarse clock may show no time at all
+            longer = self._seconds(size, with_drafts=True)
+            if longer:
+                found = growth * longer / plain
+                return found if growth == 1 else min(found, likely)
+            size, growth = size // 2, growth * GROWTH
+        return likely
 
     def best_count(self, rows: int, chances: Sequence[float]) -> int:
         """How many guesses give the most tokens a second.

@@ -66,7 +66,7 @@ def test_a_right_guess_ends_the_long_rests() -> None:
 
 def test_it_asks_for_more_where_more_is_right() -> None:
     lengths = []
-    pace = Pace(adaptive=True)
+    pace = Pace(adaptive=True, draft_cost=1e-9)
     for _ in range(20):
         lengths.append(pace.length(31))
         pace.learn(lengths[-1], lengths[-1])
@@ -74,7 +74,7 @@ def test_it_asks_for_more_where_more_is_right() -> None:
 
 
 def test_it_asks_for_one_after_a_rest() -> None:
-    pace = Pace(adaptive=True)
+    pace = Pace(adaptive=True, draft_cost=1e-9)
     for _ in range(10):
         pace.learn(5, 0)
     while not (length := pace.length(5)):
@@ -98,7 +98,7 @@ def test_without_adaption_it_always_asks_for_all(
 
 def test_guesses_behind_the_first_wrong_one_tell_nothing() -> None:
     """0 right of 5 is one wrong guess, 1 of 5 are two that were judged."""
-    once, then = Pace(adaptive=True), Pace(adaptive=True)
+    once, then = Pace(adaptive=True, draft_cost=1e-9), Pace(adaptive=True, draft_cost=1e-9)
     once.learn(5, 0)
     then.learn(5, 1)
     assert [one.length(5) for one in (once, then)] == [2, 3]
@@ -120,3 +120,13 @@ def test_a_draft_as_slow_as_its_target_is_asked_seldom() -> None:
     slow, fast = (Pace(adaptive=True, draft_cost=cost) for cost in (1.0, 0.1))
     assert len(attempts(slow, 100, 1, 1)) == 50  # a rest of a step, after each
     assert len(attempts(fast, 100, 5, 5)) == 100 and fast.length(31) == 31
+
+
+def test_guesses_that_are_looked_up_are_all_wanted() -> None:
+    """Which of them a step verifies is decided by what the step costs."""
+    pace = Pace(adaptive=True)
+    assert pace.length(5) == 5
+    pace.learn(5, 1)
+    assert pace.length(31) == 31
+    pace.learn(0, 0)
+    assert pace.length(31) == 0

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from jax_engine.speculation.pace import ANY, EACH
 from jax_engine.speculation.step_costs import (
+    GROWTH,
     KEPT,
     MOST_SAVED,
     STALE,
@@ -44,7 +45,7 @@ def test_the_shortest_of_the_last_times_counts() -> None:
     costs.learn(8, 7, 4.0)
     costs.learn(7, 3, 5.0)  # padded to the same size
     assert costs.ratio(1, 7) == costs.ratio(1, 4) == 2.0
-    assert costs.ratio(1, 2) == 1 + ANY + EACH * 2  # no step of 4 was seen
+    assert costs.ratio(1, 2) == 1 + ANY + EACH * 2  # no step of up to 4 was seen
     for _ in range(KEPT):
         costs.learn(8, 7, 6.0)
     assert costs.ratio(1, 7) == 3.0
@@ -60,6 +61,16 @@ def test_a_time_is_forgotten_when_it_is_old() -> None:
     assert costs.ratio(1, 1) == 1 + ANY + EACH
     costs.learn(2, 1, 0.1)  # again the first of its kind
     assert costs.ratio(1, 1) == 1 + ANY + EACH
+
+
+def test_a_larger_step_is_taken_to_cost_little_more_until_it_is_seen() -> None:
+    """So it is tried; and no more than by the cost of each guess."""
+    costs = told({1: 1.0}, {2: 1.0})
+    assert costs.ratio(1, 3) == GROWTH
+    assert costs.ratio(1, 7) == GROWTH**2
+    assert told({1: 1.0}, {2: 3.0}).ratio(1, 3) == 1 + ANY + EACH * 3
+    assert told({8: 1.0}, {8: 1.0}).ratio(8, 8) == GROWTH
+    assert told({8: 1.0}, {}).ratio(8, 8) == 1 + ANY + EACH * 8
 
 
 @pytest.mark.parametrize("plain, longer", [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
