@@ -14,11 +14,14 @@ from tests.support.drafters import speculation
 from tests.support.strategies import VOCABULARY
 
 PROMPT = [0, 1, 1, 0, 0, 1, 0, 1]
-NGRAM = SpeculativeConfig(num_speculative_tokens=3)  # which finds nothing: five tokens must match
+# Not by the times of steps, so that steps can be counted. The n-grams find nothing: five tokens
+# must match.
+EXACT: dict[str, Any] = {"num_speculative_tokens": 3, "enable_adaptive_verification": False}
+NGRAM = SpeculativeConfig(**EXACT)
 METHODS = {
     "ngram": NGRAM,
-    "suffix": SpeculativeConfig(method="suffix", num_speculative_tokens=3),
-    "custom": speculation(lambda tokens: [], most=3, adaptive=True),
+    "suffix": SpeculativeConfig(method="suffix", **EXACT),
+    "custom": speculation(lambda tokens: [], most=3),
 }
 LONG: dict[str, Any] = {"max_tokens": 24, "temperature": 1.5, "seed": 7, "ignore_eos": True}
 
