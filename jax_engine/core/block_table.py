@@ -19,7 +19,7 @@ class BlockTable:
         room: A write of positions below this one needs no block, no copy and no bookkeeping.
             0 if unknown.
         chain: Content nodes of the leading full blocks.
-        num_tried: Leading full blocks that were offered to the prefix cache.
+        num_tried: Leading full blocks that were offered to the prefix cache; 0 once it was moved.
         registers: False once the table was swapped in: its blocks hold copies.
     """
 
@@ -66,6 +66,7 @@ class BlockTable:
         self.extend(blocks)
         self.device = device
         self.room = 0
+        self.num_tried = 0
         self.registers = False
 
     def prefix(self, num_blocks: int) -> "BlockTable":

@@ -41,12 +41,25 @@ def add_drafts(
         count = min(each, budget, _room(state, item))
         chosen = tuple(drafts[item.seq.seq_id][: max(0, count)])
         if chosen:
-            end = len(item.seq.token_ids) + len(chosen)
-            state.allocate(item.seq, item.group, end, out)
+            _allocate(state, item, len(chosen))
             num_tokens = 1 + len(chosen)
             out.scheduled[place] = item._replace(num_tokens=num_tokens, drafts=chosen)
             budget -= len(chosen)
             out.num_batched_tokens += len(chosen)
+
+
+def _allocate(state: SchedulerState, item: ScheduledSequence, count: int) -> None:
+    """Makes room for drafts behind the known tokens of a row.
+
+    The block of its last known token is no longer the row's alone: the token may have filled it,
+    and a request admitted in this step may have found it in the prefix cache. A copy of it now
+    would be written in its place, and the other request would read what nobody has written.
+    """
+    seq, known = item.seq, len(item.seq.token_ids)
+    copies = state.manager.allocate_slots(
+        seq.seq_id, seq.token_ids, known, known + count, cache_salt=item.group.cache_salt
+    )
+    assert copies == [], "drafts were planned without blocks of their own"
 
 
 def _may_draft(item: ScheduledSequence, drafts: Drafts) -> bool:

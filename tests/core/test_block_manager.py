@@ -156,6 +156,17 @@ def test_i29_what_was_swapped_in_registers_nothing_more_nor_do_its_forks() -> No
     assert blocks.num_cached_blocks == 3
 
 
+def test_a_table_that_was_swapped_in_is_in_nobody_s_cache_and_may_be_trimmed() -> None:
+    blocks = BlockManager(2, 12, 12, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    with pytest.raises(BlockError, match="seq_id 0 has 2 blocks of 2 tokens"):
+        blocks.trim(0, 2)
+    blocks.swap_out([0])
+    blocks.swap_in([0])
+    blocks.trim(0, 0)
+    assert blocks.block_table(0) == []
+
+
 def test_i27_what_swap_in_overwrites_is_no_longer_found() -> None:
     blocks = BlockManager(2, 4, 4, enable_prefix_caching=True)
     blocks.allocate_slots(0, PROMPT, 0, 4)

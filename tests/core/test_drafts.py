@@ -89,6 +89,24 @@ def test_drafts_leave_the_watermark(free: int, count: int) -> None:
     assert plan(scheduler) == [count]
 
 
+@pytest.mark.parametrize("block_size", [2, 4])
+def test_a_block_that_a_request_of_the_same_step_found_is_not_copied(block_size: int) -> None:
+    """The last known token fills a block; a request that begins so is admitted in that step.
+
+    The block was shared by the time that drafts got their room: it was copied before anything was
+    written, and the other request read a block that nobody wrote (a property found it).
+    """
+    scheduler, (first,) = started(3, caching=True, block_size=block_size)
+    known = list(first.seqs[0].token_ids)
+    scheduler.add_group(make_group("second", [*known, 5]))
+    out = scheduler.schedule({0: DRAFTS[:3]})
+    assert [len(item.drafts) for item in out.scheduled] == [3, 0]
+    assert [(item.start, item.num_tokens) for item in out.scheduled] == [(3, 4), (4, 1)]
+    assert out.blocks_to_copy == []
+    blocks, shared = scheduler.block_manager, 4 // block_size
+    assert blocks.block_table(0)[:shared] == blocks.block_table(1)[:shared]
+
+
 def test_a_step_that_preempts_has_no_drafts() -> None:
     scheduler, groups = started(3, 8, preemption_mode="recompute")
     occupy(scheduler.block_manager, 13)

@@ -201,7 +201,16 @@ SWAPPING: list[Mutant] = plant(
 TABLE: list[Mutant] = plant(
     f"{FOLDER}/block_table.py",
     TESTS,
-    ("self.room = 0\n        self.registers = False", "self.room = 0", "swapped tables register"),
+    (
+        "self.num_tried = 0\n        self.registers = False",
+        "self.num_tried = 0",
+        "swapped tables register",
+    ),
+    (
+        "self.num_tried = 0\n        self.registers = False",
+        "self.registers = False",
+        "swapped tables count what they offered before",
+    ),
     ("self.row[index] = block", "pass", "the worker's row keeps the block before the copy"),
     (
         "child.chain = self.chain[: child.num_tried]",

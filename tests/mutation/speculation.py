@@ -21,6 +21,8 @@ CONTROLLER: list[Mutant] = [
         ("stop.max_len - length - 1", "stop.max_len - length", "a draft is the last token"),
         ("manager.num_free_gpu_blocks - manager.watermark_blocks", "manager.num_free_gpu_blocks",
          "drafts take the watermark"),
+        ("token_ids, known, known + count", "token_ids, known - 1, known + count",
+         "drafts copy a block that a request of the same step found"),
         ("            budget -= len(chosen)\n", "", "each row has the whole budget"),
         ("        if draft != token:\n            break\n", "", "wrong drafts are accepted"),
     ),

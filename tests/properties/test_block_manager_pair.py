@@ -201,14 +201,21 @@ class BlockManagerPair(RuleBasedStateMachine):
         seq=sequences,
         drafts=st.lists(st.integers(0, 1), max_size=9),
         num_right=st.integers(0, 9),
+        finder=st.booleans(),
     )
-    def draft(self, seq: Tracked, drafts: list[int], num_right: int) -> None:
-        """A token and drafts behind it, of which the first may be right; the others are trimmed."""
+    def draft(self, seq: Tracked, drafts: list[int], num_right: int, finder: bool) -> None:
+        """A token and drafts behind it, of which the first may be right; the others are trimmed.
+
+        A `finder` is admitted in between, which may find the block that the token has filled.
+        """
         if len(seq.tokens) != seq.computed:
             return
         seq.tokens.append(num_right % 2)
         known, start = len(seq.tokens), seq.computed
-        drafted = seq.seq_id in self.live and self.allocate(seq, known + len(drafts), [])
+        drafted = seq.seq_id in self.live and self.allocate(seq, known, [])
+        if drafted and finder:
+            self.open([*seq.tokens, 0], seq.salt, share=True, part=0)
+        drafted = drafted and self.allocate(seq, known + len(drafts), [])
         seq.tokens += drafts[:num_right]
         if drafted:
             seq.computed = len(seq.tokens)
