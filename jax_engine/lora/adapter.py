@@ -31,10 +31,10 @@ class AdaptedModule:
     """
 
     name: str
-    a: Float[np.ndarray, "r in"]
-    b: Float[np.ndarray, "out r"]
+    a: Float[np.ndarray, "r in"] = field(repr=False)
+    b: Float[np.ndarray, "out r"] = field(repr=False)
     scaling: float
-    bias: Float[np.ndarray, " out"] | None = None
+    bias: Float[np.ndarray, " out"] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("a", "b", "bias"):

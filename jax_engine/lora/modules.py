@@ -77,7 +77,7 @@ def modules_of(config: ModelConfig) -> Modules:
     for name, made_of in transforms_of(leaves, config.weights).items():
         leaf, declared = leaves[name], leaves[name].declared.removesuffix(_WEIGHT)
         what = _kind(declared)
-        if what is None or leaf.format is None and what != "experts":
+        if what is None or (leaf.format is None and what != "experts"):
             continue  # a norm or a bias
         for tensor, shape in leaf.tensors(made_of):
             if tensor.endswith(_WEIGHT) and len(shape) == 2 and not _is_normed(made_of):

@@ -18,6 +18,7 @@ from jax_engine.file_schema import short
 
 MAX_CHARACTERS = 1 << 14
 _NO_REPEATS = re.compile(r"\^?[\w.-]+")  # `re` takes such patterns in a time that is bounded, too
+_SIMPLE = (codes.LITERAL, codes.NOT_LITERAL, codes.ANY, codes.IN, codes.AT)
 _CATEGORIES = {
     codes.CATEGORY_DIGIT: r"\d",
     codes.CATEGORY_NOT_DIGIT: r"\D",
@@ -77,7 +78,24 @@ def _parsed(pattern: str) -> Any:
     found = parser.parse(pattern)
     if found.state.flags & ~re.UNICODE.value:
         raise _Unsupported("flags are not supported")
+    _check(found)
     return found
+
+
+def _check(items: Iterable[tuple[Any, Any]]) -> None:
+    """Raises _Unsupported for what a set of places cannot tell."""
+    for code, value in items:
+        if code is codes.BRANCH:
+            for one in value[1]:
+                _check(one)
+        elif code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+            _check(value[2])
+        elif code is codes.SUBPATTERN:
+            if value[1] or value[2]:
+                raise _Unsupported("flags are not supported")
+            _check(value[3])
+        elif code not in _SIMPLE:
+            raise _Unsupported(f"{str(code).lower()} is not supported")
 
 
 class _Match:
@@ -104,10 +122,7 @@ class _Match:
             here = frozenset((place,))
             return frozenset().union(*(self.after(one, here) for one in value[1]))
         if code is codes.SUBPATTERN:
-            _, added, removed, items = value
-            if added or removed:
-                raise _Unsupported("flags are not supported")
-            return self.after(items, frozenset((place,)))
+            return self.after(value[3], frozenset((place,)))
         if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
             least, most, items = value
             return self._repeated(int(least), int(most), items, place)
@@ -116,7 +131,6 @@ class _Match:
             # With a start, ^ means the text's own beginning, as it should.
             return () if found is None else (place,)
         if place == len(self._text):
-            _check(code)
             return ()
         return (place + 1,) if _is_one(code, value, self._text[place]) else ()
 
@@ -138,11 +152,6 @@ class _Match:
         return found
 
 
-def _check(code: Any) -> None:
-    if code not in (codes.LITERAL, codes.NOT_LITERAL, codes.ANY, codes.IN):
-        raise _Unsupported(f"{str(code).lower()} is not supported")
-
-
 def _is_one(code: Any, value: Any, character: str) -> bool:
     """Whether an item of one character is this one."""
     if code is codes.LITERAL:
@@ -151,7 +160,6 @@ def _is_one(code: Any, value: Any, character: str) -> bool:
         return ord(character) != int(value)
     if code is codes.ANY:
         return character != "\n"
-    _check(code)
     negated = value[0][0] is codes.NEGATE
     return negated != any(_is_in(kind, one, character) for kind, one in value[negated:])
 

@@ -21,6 +21,7 @@ from jax_engine.lora.patterns import matches, matches_end
 FILE = "adapter_config.json"
 ALL_LINEAR = "all-linear"
 Alpha = Annotated[float, Meta(ge=-1e30, le=1e30)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
 Names = str | list[str] | None
 
 # What only training, or who reads the file, makes use of.
@@ -62,7 +63,7 @@ class PeftFields(msgspec.Struct, frozen=True):
     lora_bias: bool | None = False
     bias: str | None = "none"
     fan_in_fan_out: bool | None = False  # how the base's weight is stored; A and B are the same
-    lora_dropout: float | None = 0.0
+    lora_dropout: Fraction | None = 0.0
     init_lora_weights: bool | str | None = True
 
 
@@ -106,11 +107,6 @@ def _check_values(fields: PeftFields, where: str) -> None:
             "Save the adapter as a difference to the base (PEFT's "
             "path_initial_model_for_weight_conversion)",
         )
-    for name in ("lora_alpha", "lora_dropout"):
-        if math.isnan(getattr(fields, name) or 0):
-            refuse(name, "a number")
-    if any(map(math.isnan, (fields.alpha_pattern or {}).values())):
-        refuse("alpha_pattern", "numbers")
     layers = fields.layers_to_transform not in (None, [])
     if layers and isinstance(fields.target_modules, str):
         refuse("layers_to_transform", "null where target_modules is a string, as in PEFT")

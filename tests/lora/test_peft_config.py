@@ -47,7 +47,7 @@ def test_patterns_of_ranks_and_alphas() -> None:
 def test_the_first_pattern_that_matches_counts() -> None:
     tensors = tensors_of((Q0, K1), ranks={K1: 2})
     read(tensors, rank_pattern={"k_proj": 2, ".*proj": RANK})
-    with pytest.raises(WeightsError, match="has rank 4 for model.layers.1.self_attn.k_proj"):
+    with pytest.raises(WeightsError, match=r"has rank 4 for model.layers.1.self_attn.k_proj"):
         read(tensors, rank_pattern={".*proj": RANK, "k_proj": 2})
 
 
@@ -106,9 +106,9 @@ def test_a_null_target_obeys_exclusion() -> None:
 def test_biases_of_lora_bias() -> None:
     adapter = read(tensors_of(biases=True), lora_bias=True)
     assert [one.bias is not None and one.bias.shape for one in adapter.modules] == [(32,), (16,)]
-    with pytest.raises(WeightsError, match="lora_bias is False, but .* there is one"):
+    with pytest.raises(WeightsError, match=r"lora_bias is False, but .* there is one"):
         read(tensors_of(biases=True))
-    with pytest.raises(WeightsError, match="lora_bias is True, but .* there is none"):
+    with pytest.raises(WeightsError, match=r"lora_bias is True, but .* there is none"):
         read(lora_bias=True)
 
 

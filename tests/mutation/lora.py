@@ -1,0 +1,128 @@
+"""Bugs in reading adapters: names, fields, shapes, row orders, and the digest."""
+
+from tests.mutation.planting import Mutant, plant
+
+ADAPTER = ("tests/lora/test_adapter.py",)
+CONFIG = ("tests/lora/test_peft_config.py",)
+PEFT = ("tests/lora/test_peft.py",)
+GGUF = ("tests/lora/test_gguf.py",)
+PATTERNS = ("tests/lora/test_patterns.py",)
+MODULES = ("tests/lora/test_modules.py",)
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/lora/adapter.py",
+        ADAPTER,
+        ('        digest.update(struct.pack("<d", one.scaling))\n', "",
+         "the digest does not depend on the scaling"),
+        ("        _add(digest, one.name.encode())\n", "", "nor on the modules' names"),
+        ("            _add(digest, array.dtype.name.encode())\n", "", "nor on dtypes"),
+        ('            digest.update(struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape))\n',
+         "", "nor on shapes"),
+        ("return (self.a, self.b) if self.bias is None else (self.a, self.b, self.bias)",
+         "return (self.a, self.b)", "nor on biases"),
+        ("sorted(self.modules, key=lambda one: one.name)", "self.modules",
+         "the digest depends on the order in the file"),
+        ("    held = np.frombuffer(native.tobytes(), np.uint8)\n"
+         "    return held.view(native.dtype).reshape(array.shape)\n",
+         "    return native\n", "the caller's own arrays are kept"),
+    ),
+    *plant(
+        "jax_engine/lora/peft_config.py",
+        CONFIG,
+        ("alpha / (math.sqrt(rank) if fields.use_rslora else rank)", "alpha / rank",
+         "use_rslora is overlooked"),
+        ('    rank = rank_of(fields, name)\n    return', '    rank = fields.r\n    return',
+         "the scaling does not know rank_pattern"),
+        ("if excluded and _is_among", "if not excluded and _is_among",
+         "exclude_modules is overlooked"),
+        ('module.kind in ("linear", "experts")', 'module.kind != "embedding"',
+         "all-linear adapts the head"),
+        ('name == one or name.endswith(f".{one}")', "name.endswith(one)",
+         "a part of a name is a name"),
+        ("    if wanted is None or wanted == []:\n", "    if wanted is None:\n",
+         "no layers are transformed where the list is empty"),
+        ("and not _says_nothing(value)", "and value is True", "unknown fields are overlooked"),
+        ("    if init is not None and init not in _PLAIN_INITS:\n",
+         "    if init is not None and init == 'pissa':\n", "PiSSA's short forms are overlooked"),
+        ("targets.lower() == ALL_LINEAR", "targets == ALL_LINEAR", "all-linear in capitals"),
+    ),
+    *plant(
+        "jax_engine/lora/peft.py",
+        PEFT,
+        ('"a" if "A" in (found["part"], found["embedding"]) else "b"',
+         '"b" if "A" in (found["part"], found["embedding"]) else "a"', "A and B are exchanged"),
+        ("        if rank > max_lora_rank:\n", "        if rank > max_lora_rank + 1:\n",
+         "a rank above the limit"),
+        ("    _check_kinds(tensors, modules)\n", "", "an embedding with a matrix's tensors"),
+        ("    _check_ranks(parts, fields, max_lora_rank)\n", "",
+         "ranks that are not the configuration's"),
+    ),
+    *plant(
+        "jax_engine/lora/assemble.py",
+        PEFT,
+        ('    if not tensors.keys() >= {"a", "b"}:\n', '    if "a" not in tensors:\n',
+         "A without B"),
+        ("    _expect(b, (module.out_size, rank), name)\n", "", "a B of another shape"),
+        ("        if place.part in parts:\n", "        if False:\n", "two tensors for one place"),
+        ('        if modules.by_name[module].kind == "experts":\n', "        if False:\n",
+         "an expert is adapted"),
+    ),
+    *plant(
+        "jax_engine/lora/stored.py",
+        PEFT,
+        ("        if not all_finite(values):\n", "        if False:\n", "NaN"),
+        ('native = array.dtype.newbyteorder("=")', "native = array.dtype",
+         "the other byte order is refused"),
+    ),
+    *plant(
+        "jax_engine/lora/gguf.py",
+        GGUF,
+        ("tensor.load()[rows.order]", "tensor.load()", "rows of q and k stay in llama.cpp's order"),
+        ("tensor.load()[rows.order]", "tensor.load()[np.argsort(rows.order)]",
+         "rows are reordered the other way round"),
+        ('            tensors["a"] = _turned(tensors["a"])  # llama.cpp takes rows of it\n',
+         "            pass\n", "an embedding's A is not turned"),
+        ("alpha / ranks[name] if alpha else 1.0", "alpha / ranks[name]", "an alpha of 0 scales"),
+        ("    _check_architecture(file, modules.config.architecture)\n", "",
+         "rows in the order of another architecture"),
+    ),
+    *plant(
+        "jax_engine/lora/patterns.py",
+        PATTERNS,
+        ("for _ in range(min(least, longest)):", "for _ in range(least):",
+         "a hundred million empty repetitions"),
+        ("        if key not in self._known:\n", "        if True:\n", "nested repetitions hang"),
+        ('matches(pattern, "", field)  # on its own', "pass  # on its own",
+         "a group that the prefix closes"),
+        ("        found = places\n", "        found = places | frozenset((place,))\n",
+         "fewer repetitions than the least"),
+        ("return negated != any", "return any", "negated sets"),
+        (r'rf"(.*\.)?({pattern})", name, field', r'rf".*\.({pattern})", name, field',
+         "a name in full does not match"),
+    ),
+    *plant(
+        "jax_engine/lora/modules.py",
+        MODULES,
+        ("shape[::-1] if turned else shape", "shape", "GPT-2's matrices are not turned"),
+        ("Transpose in kinds and Heads not in kinds", "Transpose in kinds",
+         "latent attention's matrices are turned"),
+        ('(leaf.format is None and what != "experts")', "False", "norms are adapted"),
+        ("        return whole if whole in self.by_name else None\n", "        return None\n",
+         "names of a bare decoder are not found"),
+    ),
+    *plant(
+        "jax_engine/lora/modules.py",
+        PEFT,
+        ("    if config.spec.tied and config.head is None and HEAD in config.weights:\n",
+         "    if False:\n", "a tied head cannot be adapted"),
+    ),
+    *plant(
+        "reference/lora.py",
+        ("tests/reference/test_lora.py", "reference/lora.py"),
+        ("scaling * (b.astype(np.float64) @ a.astype(np.float64))",
+         "(b.astype(np.float64) @ a.astype(np.float64))", "the scaling is left out"),
+        ("before + one.scaling * one.bias", "before + one.bias", "a bias is not scaled"),
+        ("new.T if one.name in stored_turned else new", "new", "an embedding is left turned"),
+    ),
+]  # fmt: skip
