@@ -81,7 +81,7 @@ def modules_of(config: ModelConfig) -> Modules:
             continue  # a norm or a bias
         for tensor, shape in leaf.tensors(made_of):
             if tensor.endswith(_WEIGHT) and len(shape) == 2 and not _is_normed(made_of):
-                turned = what == "embedding" or _is_turned(made_of)
+                turned = what == "embedding" or is_turned(made_of)
                 rows, columns = shape[::-1] if turned else shape
                 found[tensor.removesuffix(_WEIGHT)] = Module(what, rows, columns, declared)
     if config.spec.tied and config.head is None and HEAD in config.weights:
@@ -99,7 +99,7 @@ def _kind(declared: str) -> Kind | None:
     return "linear" if declared.startswith("layers.") else None
 
 
-def _is_turned(made_of: Transform) -> bool:
+def is_turned(made_of: Transform) -> bool:
     """Whether the checkpoint stores [in, out], as GPT-2's Conv1D does.
 
     Latent attention turns a matrix of each head, which is a part of a module that is not turned.

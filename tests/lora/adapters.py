@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from jax_engine.lora.adapter import Adapter
-from jax_engine.lora.modules import Modules, modules_of
+from jax_engine.lora.modules import Module, Modules, modules_of
 from jax_engine.lora.peft import adapter_of_arrays
 from jax_engine.models.registry import config_from_hf
 from tests.golden import tiny_checkpoints as tiny
@@ -19,6 +19,24 @@ MODEL = tiny.CONFIGS["plain"]
 Q0, K1 = "model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.k_proj"
 DOWN1, EMBED, HEAD = "model.layers.1.mlp.down_proj", "model.embed_tokens", "lm_head"
 RANK = 4
+WIDTH, KEYS, NETWORK, VOCABULARY = 32, 16, 48, 61
+# MODEL's modules by hand, which takes no device.
+PLAIN: dict[str, Module] = {
+    EMBED: Module("embedding", WIDTH, VOCABULARY, "embed"),
+    HEAD: Module("head", VOCABULARY, WIDTH, "lm_head"),
+} | {
+    f"model.layers.{layer}.{name}_proj": Module("linear", out_size, in_size, leaf)
+    for layer in range(2)
+    for name, out_size, in_size, leaf in (
+        ("self_attn.q", WIDTH, WIDTH, "layers.attention.qkv"),
+        ("self_attn.k", KEYS, WIDTH, "layers.attention.qkv"),
+        ("self_attn.v", KEYS, WIDTH, "layers.attention.qkv"),
+        ("self_attn.o", WIDTH, WIDTH, "layers.attention.o"),
+        ("mlp.gate", NETWORK, WIDTH, "layers.mlp.gate_up"),
+        ("mlp.up", NETWORK, WIDTH, "layers.mlp.gate_up"),
+        ("mlp.down", WIDTH, NETWORK, "layers.mlp.down"),
+    )
+}
 # Every field that PEFT 0.18 writes, with the values that it has if nobody gives another.
 CONFIG: dict[str, Any] = {
     "alora_invocation_tokens": None,
@@ -77,9 +95,9 @@ def tensors_of(
     biases: bool = False,
 ) -> dict[str, np.ndarray]:
     """The tensors of an adapter of these modules, by PEFT's names."""
-    rng, of, found = np.random.default_rng(seed), of or modules(), {}
+    rng, by_name, found = np.random.default_rng(seed), of.by_name if of else PLAIN, {}
     for name in names:
-        module, r = of.by_name[name], (ranks or {}).get(name, rank)
+        module, r = by_name[name], (ranks or {}).get(name, rank)
         a, b = rng.normal(size=(r, module.in_size)), rng.normal(size=(module.out_size, r))
         stem = f"base_model.model.{name}.lora_"
         if module.kind == "embedding":

@@ -19,7 +19,7 @@ from jax_engine.lora.read import read_adapter
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.registry import config_from_hf
 from tests.golden.families.checkpoints import tensors_of as checkpoint_of
-from tests.lora.adapters import DOWN1, EMBED, HEAD, K1, MODEL, Q0, modules, read, tensors_of
+from tests.lora.adapters import DOWN1, EMBED, HEAD, K1, MODEL, PLAIN, Q0, modules, read, tensors_of
 from tests.models.llama_cpp import converted
 from tests.models.test_families import CASES
 
@@ -89,7 +89,7 @@ def read_file(path: Path, of: Modules | None = None, limit: int = 16) -> Adapter
 
 
 def test_an_adapter_of_every_module_of_a_llama(tmp_path: Path) -> None:
-    tensors = tensors_of(modules().by_name)
+    tensors = tensors_of(PLAIN)
     path = write(tmp_path / "a.gguf", as_gguf(tensors, MODEL, "llama"))
     assert read_file(path) == read(tensors)
 

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from jax_engine.lora.modules import modules_of
+from jax_engine.lora.modules import is_turned, modules_of
 from jax_engine.models.load import load_model
 from jax_engine.models.registry import config_from_hf
+from jax_engine.weights.row_orders import split
+from jax_engine.weights.transforms import Heads, Stack, Transpose, transform_of
 from reference.lora import merged_weights
 from tests.golden.families.checkpoints import tensors_of as checkpoint_of
-from tests.lora.adapters import modules, read, tensors_of
+from tests.lora.adapters import PLAIN, modules, read, tensors_of
 from tests.models.checkpoints import write_checkpoint
 from tests.models.test_families import CASES
 
@@ -23,6 +25,7 @@ def test_each_matrix_of_a_checkpoint_is_a_module(case: str) -> None:
         if one.kind == "head" and config.spec.tied:
             assert (one.out_size, one.in_size) == (config.vocab_size, config.hidden_size)
             continue
+        assert "norm" not in name
         shape = (one.out_size, one.in_size)
         turned = one.kind == "embedding"
         turned |= config.architecture == "GPT2LMHeadModel" and name.endswith(TURNED)
@@ -55,6 +58,21 @@ def test_a_merged_model_loads(case: str, tmp_path_factory: pytest.TempPathFactor
     single = {name: tensor.astype(np.float32) for name, tensor in merged.items()}
     folder = tmp_path_factory.mktemp("merged")
     assert load_model(str(write_checkpoint(folder, config, single))).num_parameters > 0
+
+
+def test_the_modules_of_a_llama() -> None:
+    assert modules().by_name == PLAIN == modules("tied").by_name
+
+
+def test_which_matrices_are_stored_turned() -> None:
+    """GPT-2's; not those of heads, of which latent attention turns a part."""
+    for declared, turned in (
+        ("a", False),
+        (Transpose("a"), True),
+        (Stack("layer", range(2), Transpose("a")), True),
+        (Stack("layer", range(2), Transpose(split(Heads("a"), 0, 1, 2, axis=1))), False),
+    ):
+        assert is_turned(transform_of(declared)) == turned
 
 
 def test_names_are_found_or_the_nearest_are_said() -> None:

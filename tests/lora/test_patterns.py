@@ -10,7 +10,24 @@ from jax_engine.errors import ConfigError
 from jax_engine.lora.patterns import matches, matches_end
 
 LEAVES = st.sampled_from(
-    ["a", "b", r"\.", ".", "[ab]", "[^a]", "[^.]", r"\d", r"[\w]", r"\b", "^", "$", "0", "[0-9]"]
+    [
+        "a",
+        "b",
+        r"\.",
+        ".",
+        "[ab]",
+        "[^a]",
+        "[^.]",
+        "[^a.]",
+        r"[^\d]",
+        r"\d",
+        r"[\w]",
+        r"\b",
+        "^",
+        "$",
+        "0",
+        "[0-9]",
+    ]
 )
 
 

@@ -7,9 +7,21 @@ import pytest
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.lora.adapter import Adapter
-from tests.lora.adapters import CONFIG, DOWN1, EMBED, HEAD, K1, Q0, RANK, modules, read, tensors_of
+from tests.lora.adapters import (
+    CONFIG,
+    DOWN1,
+    EMBED,
+    HEAD,
+    K1,
+    PLAIN,
+    Q0,
+    RANK,
+    modules,
+    read,
+    tensors_of,
+)
 
-LINEAR = [name for name, one in modules().by_name.items() if one.kind == "linear"]
+LINEAR = [name for name, one in PLAIN.items() if one.kind == "linear"]
 Q1 = Q0.replace("0", "1")
 
 
@@ -58,6 +70,7 @@ def test_the_first_pattern_that_matches_counts() -> None:
         ({"target_modules": ["q_proj"]}, [Q0, Q1]),
         ({"target_modules": [Q0, "layers.1.self_attn.k_proj"]}, [Q0, K1]),
         ({"target_modules": ["q_proj", "of another model"]}, [Q0, Q1]),
+        ({"target_modules": [Q0, "proj", "_proj", "self_attn"]}, [Q0]),
         ({"target_modules": r".*\.1\..*k_proj|.*0\.self_attn\.q_proj"}, [Q0, K1]),
         ({"target_modules": ["q_proj"], "layers_to_transform": 0}, [Q0]),
         ({"target_modules": ["q_proj"], "layers_to_transform": [1, 7]}, [Q1]),
