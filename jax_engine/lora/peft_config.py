@@ -126,7 +126,7 @@ def selects(fields: PeftFields, name: str, module: Module) -> bool:
         return _is_in_layers(fields, name)
     if isinstance(targets, str) and targets.lower() == ALL_LINEAR:
         return module.kind in ("linear", "experts")
-    if name in targets and isinstance(targets, list):
+    if isinstance(targets, list) and name in targets:
         return True  # PEFT does not ask for the layer of a module that is named in full
     return _is_among(name, targets, "target_modules") and _is_in_layers(fields, name)
 
