@@ -217,7 +217,7 @@ class Capabilities:
         table_width: W, the most blocks of a sequence.
         look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
             launched behind it makes newcomers wait longer than it saves.
-        max_samples: The most tokens that one step can draw.
+        max_samples: The most tokens that one step can draw, and the most rows, a guess being one.
     """
 
     vocab_size: int

@@ -6,6 +6,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.worker.step_shape import all_step_shapes
+from tests.support.drafters import speculation
 from tests.support.tiny_llama import VOCAB
 
 LIMITS = {"max_num_seqs": 5, "max_num_batched_tokens": 33}
@@ -73,3 +74,22 @@ def test_there_is_nothing_to_warm_up_where_nothing_is_compiled(tiny, compilation
     llm = LLM(tiny, warmup=True, enforce_eager=True, **SETTINGS, **LIMITS)
     assert llm.llm_engine.warmup() == 0
     assert "jit(step)" not in compilations
+
+
+def test_guesses_beside_a_chunk_fit_the_rows_of_the_largest_step(tiny) -> None:
+    """A chunk draws nothing and takes a row: 15 guesses, their row and its own are one too many."""
+    settings = SETTINGS | {"num_gpu_blocks_override": 40, "long_prefill_token_threshold": 4}
+    config = speculation(lambda tokens: [5] * 20, most=20)
+    llm = LLM(
+        tiny, max_num_seqs=4, max_num_batched_tokens=32, speculative_config=config, **settings
+    )
+    engine = llm.llm_engine
+    assert engine.worker.capabilities.max_samples == 16
+    params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    engine.add_request("short", {"prompt_token_ids": [3, 4]}, params)
+    engine.step()
+    engine.add_request("long", {"prompt_token_ids": [3, 4] * 10}, params)
+    outputs = []
+    while engine.has_unfinished_requests():
+        outputs += [output for output in engine.step() if output.finished]
+    assert len(outputs) == 2 and all(one.metrics.num_draft_tokens for one in outputs)

@@ -35,6 +35,8 @@ CONTROLLER: list[Mutant] = [
         ("                self.block_manager.trim(seq.seq_id, computed)\n", "",
          "blocks of wrong drafts are kept"),
         ("num_tokens - len(drafts))", "num_tokens)", "wrong drafts count as computed"),
+        ("max(len(out.scheduled), num_samples)", "num_samples",
+         "drafts beside chunks take more rows than there are"),
     ),
     *plant(
         "jax_engine/core/block_pool.py",
