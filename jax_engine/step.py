@@ -293,7 +293,11 @@ class Runner(Protocol):
     def compile_ahead(
         self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True
     ) -> int:
-        """Compiles what steps of plain requests need within these limits; returns how many."""
+        """Compiles what steps of plain requests need within these limits; returns how many.
+
+        Args:
+            max_num_seqs: The most rows; a guess is one.
+        """
 
     def set_weights(self, model: Any) -> None:
         """Takes the model's weights, as its loader gives them."""

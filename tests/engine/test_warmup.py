@@ -62,6 +62,29 @@ def test_nothing_is_compiled_after_a_warm_up(tiny, compilations) -> None:
     assert compilations == []
 
 
+@pytest.mark.parametrize(
+    ("num_seqs", "budget", "most", "rows"),
+    [(1, 33, 20, 21), (2, 33, 3, 8), (5, 33, 20, 32), (4, 16, 20, 16)],
+)
+def test_nothing_is_compiled_after_a_warm_up_for_guesses(
+    tiny, compilations, num_seqs: int, budget: int, most: int, rows: int
+) -> None:
+    """Each guess is a row of its own, as far as there are rows; also beside chunks of prompts."""
+    rng = np.random.default_rng(0)
+    config = speculation(lambda _: rng.integers(3, VOCAB, rng.integers(0, 21)).tolist(), most=most)
+    settings = SETTINGS | {"max_num_seqs": num_seqs, "max_num_batched_tokens": budget}
+    settings |= {"num_gpu_blocks_override": 60, "long_prefill_token_threshold": 6}
+    llm = LLM(tiny, warmup=True, speculative_config=config, **settings)
+    engine = llm.llm_engine
+    assert set(engine.worker.steps.compiled_shapes()) == set(all_step_shapes(budget, rows))
+    compilations.clear()
+    params = SamplingParams(temperature=0.8, top_p=0.9, logprobs=2, max_tokens=18, ignore_eos=True)
+    prompts = [rng.integers(3, VOCAB, rng.integers(1, 20)).tolist() for _ in range(20)]
+    outputs = llm.generate([{"prompt_token_ids": one} for one in prompts], params, use_tqdm=False)
+    assert sum(output.metrics.num_draft_tokens for output in outputs) > 100
+    assert compilations == []
+
+
 def test_without_a_warm_up_steps_are_compiled_when_needed(tiny, compilations) -> None:
     """But for the first, which is compiled while the weights are read."""
     llm = LLM(tiny, **SETTINGS, **LIMITS)

@@ -55,6 +55,13 @@ CONTROLLER: list[Mutant] = [
 
 ENGINE: list[Mutant] = [
     *plant(
+        "jax_engine/engine/speculation.py",
+        ("tests/engine/test_warmup.py", "-k=for_guesses"),
+        ("rows + min(MAX_DRAFT_TOKENS, rows * each)", "rows", "a warm-up forgets guesses"),
+        ("min(rows + min(MAX_DRAFT_TOKENS, rows * each), max_samples)",
+         "rows + min(MAX_DRAFT_TOKENS, rows * each)", "a warm-up compiles rows that no step has"),
+    ),
+    *plant(
         "jax_engine/engine/step_masks.py",
         PAIRS,
         ("[*self.item.seq.output_token_ids, *self.drafts]", "self.item.seq.output_token_ids",
