@@ -217,7 +217,7 @@ class Capabilities:
         table_width: W, the most blocks of a sequence.
         look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
             launched behind it makes newcomers wait longer than it saves.
-        max_samples: The most tokens that one step can draw.
+        max_samples: The most tokens that one step can draw, and the most rows, a guess being one.
     """
 
     vocab_size: int
@@ -293,7 +293,11 @@ class Runner(Protocol):
     def compile_ahead(
         self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True
     ) -> int:
-        """Compiles what steps of plain requests need within these limits; returns how many."""
+        """Compiles what steps of plain requests need within these limits; returns how many.
+
+        Args:
+            max_num_seqs: The most rows; a guess is one.
+        """
 
     def set_weights(self, model: Any) -> None:
         """Takes the model's weights, as its loader gives them."""

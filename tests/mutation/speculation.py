@@ -35,6 +35,8 @@ CONTROLLER: list[Mutant] = [
         ("                self.block_manager.trim(seq.seq_id, computed)\n", "",
          "blocks of wrong drafts are kept"),
         ("num_tokens - len(drafts))", "num_tokens)", "wrong drafts count as computed"),
+        ("max(len(out.scheduled), num_samples)", "num_samples",
+         "drafts beside chunks take more rows than there are"),
     ),
     *plant(
         "jax_engine/core/block_pool.py",
@@ -52,6 +54,13 @@ CONTROLLER: list[Mutant] = [
 ]  # fmt: skip
 
 ENGINE: list[Mutant] = [
+    *plant(
+        "jax_engine/engine/speculation.py",
+        ("tests/engine/test_warmup.py", "-k=for_guesses"),
+        ("rows + min(MAX_DRAFT_TOKENS, rows * each)", "rows", "a warm-up forgets guesses"),
+        ("min(rows + min(MAX_DRAFT_TOKENS, rows * each), max_samples)",
+         "rows + min(MAX_DRAFT_TOKENS, rows * each)", "a warm-up compiles rows that no step has"),
+    ),
     *plant(
         "jax_engine/engine/step_masks.py",
         PAIRS,

@@ -157,9 +157,14 @@ def build_one(
     async_scheduling: bool = True,
     tokenizer: Tokenizer | None = None,
     speculation: SpeculativeConfig | None = None,
+    draft: DraftParts | None = None,
     **settings: Any,
 ) -> LLMEngine:
-    """An empty engine with these scheduler settings; CPU blocks as far as they go."""
+    """An empty engine with these scheduler settings; CPU blocks as far as they go.
+
+    Args:
+        draft: In the place of the pool's, if `speculation` asks for a draft model.
+    """
     if speculation is not None:
         settings = {"max_draft_tokens": MAX_DRAFT_TOKENS} | settings
     parts = parts_for(pool)
@@ -177,7 +182,10 @@ def build_one(
         async_scheduling=async_scheduling,
         speculative_config=speculation,
     )
-    return LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
+    draft = draft or parts.draft
+    return LLMEngine(
+        replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer, draft=draft)
+    )
 
 
 def build_pair(
