@@ -165,9 +165,10 @@ def build_one(
     Args:
         draft: In the place of the pool's, if `speculation` asks for a draft model.
     """
+    parts = parts_for(pool)
+    settings = {"max_samples": parts.worker.capabilities.max_samples} | settings
     if speculation is not None:
         settings = {"max_draft_tokens": MAX_DRAFT_TOKENS} | settings
-    parts = parts_for(pool)
     blocks = BlockManager(
         pool.block_size,
         pool.num_blocks,
