@@ -112,6 +112,7 @@ def texts_of(settings: Settings, asked: list[Asked]) -> dict[str, list[list[int]
     most=st.sampled_from([1, 3, 5, 9]),
     how=st.sampled_from(["greedy", "probabilistic"]),
     own=st.booleans(),
+    accepts=st.booleans(),
     budget=st.sampled_from([64, 64, 5]),
     resets=st.sets(st.integers(1, 12), max_size=2),
     failures=st.dictionaries(st.integers(0, 12), st.sampled_from(IN_ANY_STEP), max_size=2),
@@ -123,6 +124,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     most: int,
     how: str,
     own: bool,
+    accepts: bool,
     budget: int,
     resets: set[int],
     failures: dict[int, str],
@@ -132,7 +134,8 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     config = draft_config(most, draft_sample_method=how)
     longest = data.draw(st.sampled_from([None, None, engine_settings.max_model_len // 2 + 1]))
     model = None if own else OtherModel()
-    draft = stub_draft(engine_settings, config, model=model, max_len=longest, budget=budget)
+    sizes = {"max_len": longest, "budget": budget}
+    draft = stub_draft(engine_settings, config, model=model, accepts=accepts, **sizes)
     engine, _ = pair_without_device(engine_settings, ahead=ahead, speculation=config, draft=draft)
     watch = Watch(engine)
     found = run(engine, asked, resets, failures, watch)
@@ -150,6 +153,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     stats = engine.stats()
     saw("a preemption beside a draft model", stats.num_recomputed + stats.num_swapped_out > 0)
     saw("a draft model that guesses", bool(watch.guesses))
+    saw("guesses behind a step that is not read", watch.num_read > 0)
     check_blocks_are_free(engine)
 
 
@@ -158,6 +162,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     pool=st.sampled_from(list(PLAIN)),
     which=st.sampled_from(["itself", "other"]),
     sampling=st.sampled_from(["greedy", "probabilistic"]),
+    accepts=st.booleans(),
     how=unified_settings(),
     workload=workloads(),
 )
@@ -166,6 +171,7 @@ def test_i53_a_draft_model_changes_no_bit(
     pool: Pool,
     which: str,
     sampling: str,
+    accepts: bool,
     how: dict[str, Any],
     workload: list[Request],
 ) -> None:
@@ -174,7 +180,8 @@ def test_i53_a_draft_model_changes_no_bit(
     asked = [suited_to_guesses(i, one) for i, one in enumerate(plain)]
     alone = serve_one_by_one(PLAIN[pool], asked)
     config = draft_config(data.draw(st.sampled_from([1, 3, 5])), draft_sample_method=sampling)
-    engine = build_one(replace(pool, draft=which), speculation=config, **how)
+    drafting = replace(pool, draft=which, accepts_guesses=accepts)
+    engine = build_one(drafting, speculation=config, **how)
     together = serve(InProcess(engine), asked)
     check(alone, together, asked)
     check_blocks_are_free(engine)

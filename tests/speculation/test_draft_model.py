@@ -33,16 +33,24 @@ def run(engine: LLMEngine, *params: SamplingParams, prompt: list[int] = PROMPT) 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 16])
 @pytest.mark.parametrize("most", [1, 3, 5, 31])
-def test_its_own_draft_is_always_right(most: int, block_size: int, ahead: bool) -> None:
-    """A step yields k + 1 tokens, whatever lies in blocks of its own and what does not."""
+@pytest.mark.parametrize("accepts", [False, True])
+def test_its_own_draft_is_always_right(
+    accepts: bool, most: int, block_size: int, ahead: bool
+) -> None:
+    """A step yields k + 1 tokens, whatever lies in blocks of its own and what does not.
+
+    Where the device accepts, a step's guesses are fewer near the end: all before may be right.
+    """
     sizes = {"block_size": block_size, "num_gpu_blocks": 160 // block_size}
     params = SamplingParams(**GREEDY)
     plain = small_engine(**sizes)
-    engine = small_engine(ahead=ahead, speculation=draft_config(most), **sizes)
+    draft = {"accepts": accepts}
+    engine = small_engine(ahead=ahead, speculation=draft_config(most), draft=draft, **sizes)
     watch = Watch(engine)
     assert run(engine, params) == run(plain, params)
     watch.check_greedy()
     assert engine.stats().num_steps == 1 + -(-19 // (most + 1))
+    assert (watch.num_read > 0) == (accepts and ahead and most < 18)
 
 
 def test_what_is_drawn_with_the_request_s_numbers_is_right_too() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from jax_engine import LLMEngine
 from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.draft_model import Behind
 from jax_engine.speculation.drafter import Asked
 from jax_engine.step import Step
 from tests.support.reading_model import ReadingModel, hidden_after, logits_of
@@ -37,6 +38,7 @@ class Watch:
     Attributes:
         computed: Of each step of the runner, its tokens.
         proposed: What was asked, and what was guessed; None if it could not guess yet.
+        num_read: How often guesses were read that had been launched behind a step in flight.
     """
 
     def __init__(self, engine: LLMEngine) -> None:
@@ -45,10 +47,13 @@ class Watch:
         self.runner = self.drafter._runner.runner
         self.computed: list[int] = []
         self.proposed: list[tuple[list[int], list[int] | None]] = []
+        self.num_read = 0
         self.fail_after: int | None = None
         self.speculator._drafter = self
         self._launch = self.runner.launch
         self.runner.launch = self.launch
+        self._read = self.drafter.read
+        self.drafter.read = self.read
 
     def launch(self, step: Step) -> Any:
         if self.fail_after is not None:
@@ -63,6 +68,12 @@ class Watch:
         tokens = [list(one.token_ids) for one in asked]
         found: list[list[int] | None] = self.drafter.propose(asked)
         self.proposed += zip(tokens, found, strict=True)
+        return found
+
+    def read(self, behind: Behind) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = self._read(behind)
+        self.proposed += [(list(behind.wanted[i].token_ids), found[i]) for i in found]
+        self.num_read += 1
         return found
 
     def forget(self, seq_ids: set[int]) -> None:

@@ -1,0 +1,103 @@
+"""What a step takes from steps that the host has not read: the small programs, against a loop."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jax_engine import SamplingParams
+from jax_engine.engine.request_setup import request_setup
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
+from jax_engine.worker.step_plan import pack_step, split_fields
+from jax_engine.worker.unread import gather, moved, num_right
+
+M = 128
+rows_of_guesses = st.lists(
+    st.tuples(st.integers(0, 12), st.booleans(), st.integers(0, 2**12 - 1)), min_size=1, max_size=9
+)
+
+
+def step_of(rows: list[Row], samples: Samples, width: int = 8) -> Step:
+    tables = np.arange(1, 1 + len(rows) * width, dtype=np.int32).reshape(len(rows), width)
+    return Step(rows, samples, tables, Moves([], [], []), [], [])
+
+
+@example(rows=[(0, False, 0)], seed=0)
+@example(rows=[(12, True, 2**12 - 1)], seed=1)
+@example(rows=[(4, False, 0b1011)], seed=2)  # one is right behind a wrong one
+@given(rows=rows_of_guesses, seed=st.integers(0, 2**16))
+def test_guesses_are_right_up_to_the_first_wrong_one(
+    rows: list[tuple[int, bool, int]], seed: int
+) -> None:
+    """Each row: how many guesses, whether the host knows them, and which are right, as bits."""
+    random = np.random.default_rng(seed)
+    previous = random.integers(0, 3, M)
+    drawn, fed, found_at, expected, token = list[int](), list[Row](), list[int](), list[int](), 0
+    for count, known, right in rows:
+        at = random.integers(0, M, count).tolist()
+        guesses = [int(previous[i]) for i in at]
+        bits = [right >> i & 1 for i in range(count)]
+        draws = [g if bit else (g + 1) % 3 for g, bit in zip(guesses, bits, strict=True)]
+        drawn += [*draws, int(random.integers(0, 3))]
+        given = guesses if known else [-(i + 1) for i in at]
+        fed.append(Row(0, 0, 7, [5, *given], num_draft=count))
+        found_at += range(token, token + count + 1)
+        token += count + 1
+        expected.append([*bits, 0].index(0))
+    step = step_of(fed, Samples(found_at, [0] * len(found_at)))
+    padded = np.zeros(M, np.int32)
+    padded[: len(drawn)] = drawn
+    right = num_right(step, jnp.asarray(previous, jnp.int32), jnp.asarray(padded))
+    assert np.asarray(right)[: len(rows)].tolist() == expected
+
+
+def test_rows_of_prompts_lie_between_those_with_guesses() -> None:
+    """A chunk that draws nothing, a prompt that forks, and behind them a row with two guesses."""
+    rows = [Row(0, 0, 0, [1, 1, 1]), Row(1, 1, 0, [1, 1]), Row(2, 2, 5, [1, 6, 7], num_draft=2)]
+    step = step_of(rows, Samples([4, 4, 4, 5, 6, 7], [0, 1, 2, 0, 0, 0]))
+    drawn = jnp.zeros(M, jnp.int32).at[:6].set(jnp.array([9, 9, 9, 6, 8, 7]))
+    right = num_right(step, jnp.zeros(M, jnp.int32), drawn)
+    assert np.asarray(right)[:3].tolist() == [0, 0, 1]
+
+
+def test_tokens_of_several_steps_stand_behind_each_other() -> None:
+    drawn = [jnp.array([4, 5, 99, 99]), jnp.array([6, 99, 99, 99]), jnp.array([7, 50, 8, 99])]
+    found = gather(drawn, [2, 1, 3], 8, 40)
+    assert np.asarray(found)[:6].tolist() == [4, 5, 6, 7, 0, 8]  # 50 is no token of the model
+    assert found.shape == (8,)
+
+
+def fields_of(step: Step, setups: dict[int, RequestSetup], right: list[int], **how: Any) -> Any:
+    """The packed fields, moved, and those of the step as it was."""
+    shape, packed = pack_step(step, setups, 8)
+    counts = jnp.zeros(8, jnp.int32).at[: len(right)].set(jnp.array(right))
+    unread = Unread([], object(), **how)
+    found = np.asarray(moved(packed, shape, 8, step, unread, counts))
+    return split_fields(found, shape, 8), split_fields(packed, shape, 8)
+
+
+def setups() -> dict[int, RequestSetup]:
+    return {i: request_setup(i, [1, 2], SamplingParams(), 1, frozenset()) for i in range(3)}
+
+
+def test_a_sample_moves_along_its_row() -> None:
+    """The rows follow rows 2 and 0 of the other step, of which 3 guesses and none were right."""
+    rows = [Row(0, 0, 9, [1, 2, 3, 4, 5], num_draft=4), Row(0, 1, 4, [1, 2], num_draft=1)]
+    step = step_of(rows, Samples([1, 6], [0, 0]))
+    found, before = fields_of(step, setups(), [0, 8, 3], rows=[2, 0], along=True)
+    assert found["token_of_sample"][:2].tolist() == [4, 6]
+    assert found["position_of_sample"][:2].tolist() == [14, 6]
+    for name in before.keys() - {"token_of_sample", "position_of_sample"}:
+        np.testing.assert_array_equal(found[name], before[name], err_msg=name)
+
+
+def test_a_row_moves_with_its_sample() -> None:
+    rows = [Row(0, 0, 9, [-1]), Row(0, 1, 4, [-2]), Row(0, 2, 6, [-3])]
+    step = step_of(rows, Samples([0, 1, 2], [0, 0, 0]))
+    found, before = fields_of(step, setups(), [5, 0, 2], rows=[2, 1, 0])
+    assert found["context_lens"][:3].tolist() == [12, 5, 12]
+    assert found["position_of_sample"][:3].tolist() == [12, 5, 12]
+    for name in before.keys() - {"context_lens", "position_of_sample"}:
+        np.testing.assert_array_equal(found[name], before[name], err_msg=name)
