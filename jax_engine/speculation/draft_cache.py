@@ -105,14 +105,10 @@ class DraftCache:
 
         Args:
             before: The sequence as it was then, with the hashes of all its tokens.
-            blocks: Its blocks now. It may have got others meanwhile.
+            blocks: Those that it has kept; between the two no step was planned.
         """
-        count = min(len(blocks), len(before.blocks))
-        same = before.blocks[:count] == blocks[:count]
-        count = count if same.all() else int(same.argmin())
         start = before.num_tokens - 1
-        if count * self._slots.shape[1] > start:
-            self._note(blocks[:count], start, before.text.known[start:])
+        self._note(blocks, start, before.text.known[start:])
 
     def read(self, drawing: Drawing) -> list[list[int]]:
         """The guesses of each sequence. Raises as `draw`."""

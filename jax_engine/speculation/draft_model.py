@@ -80,14 +80,13 @@ class DraftModelDrafter:
         """Launches guesses behind those that a step verifies; None if that cannot be.
 
         All of these may be right, so a sequence that would be at its end then gets no guesses.
+        The step has made the blocks writable for each sequence, so their ends are its own.
         """
         wanted: dict[int, Wanted] = {}
         following: list[Verifying] = []
         for one in verifying:
             asked, held, count = one.asked, one.asked.held, one.num_guesses
             assert held is not None, "all requests were opened"
-            if not held.own_end:
-                return None
             room = min(held.room, self._max_len + 1 - len(asked.token_ids)) - count - 1
             if room > 0:
                 kept = held._replace(blocks=held.blocks.copy())

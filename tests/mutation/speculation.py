@@ -166,8 +166,6 @@ DRAFT_MODEL: list[Mutant] = [
         DRAFT,
         ("            self._note(want.blocks, start, np.zeros(end - start, np.uint64))\n", "",
          "slots say what was there before the guesses"),
-        ("count = count if same.all() else int(same.argmin())", "pass",
-         "a block that was changed holds what the old one held"),
         ("any(self._lacks(want) > 1 for want, _ in pairs)", "False",
          "it goes on behind tokens that it lacks"),
     ),
@@ -175,8 +173,6 @@ DRAFT_MODEL: list[Mutant] = [
         "jax_engine/speculation/draft_model.py",
         STALE,
         ("- count - 1\n", "- 1\n", "guesses go on beyond the end"),
-        ("            if not held.own_end:\n                return None\n", "",
-         "it goes on in a block that others write"),
     ),
     *plant(
         "jax_engine/speculation/draft_runner.py",

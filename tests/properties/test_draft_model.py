@@ -61,7 +61,12 @@ def requests(draw: st.DrawFn, longest: int) -> list[Asked]:
 
 
 def run(
-    engine: LLMEngine, asked: list[Asked], resets: set[int], failures: dict[int, str], watch: Any
+    engine: LLMEngine,
+    asked: list[Asked],
+    resets: set[int],
+    failures: dict[int, str],
+    watch: Any,
+    texts: list[list[int]],
 ) -> dict[str, Any]:
     """The last output of each request that is accepted."""
     found: dict[str, Any] = {}
@@ -84,6 +89,7 @@ def run(
         if step in failures:
             watch.runner.fail_at = failures[step]
         found |= {one.request_id: one for one in [*outputs, *engine.step()]}
+        watch.check_slots(texts)
         step += 1
     return found
 
@@ -138,8 +144,9 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     draft = stub_draft(engine_settings, config, model=model, accepts=accepts, **sizes)
     engine, _ = pair_without_device(engine_settings, ahead=ahead, speculation=config, draft=draft)
     watch = Watch(engine)
-    found = run(engine, asked, resets, failures, watch)
     texts = texts_of(engine_settings, asked)
+    every = [text for several in texts.values() for text in several]
+    found = run(engine, asked, resets, failures, watch, every)
     for name, output in found.items():
         for one in output.outputs:
             text = texts[name][one.index]
@@ -148,7 +155,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     if how == "greedy":
         watch.check_greedy(0.0 if own else 1.0)
     elif own:
-        watch.check_drawn([text for several in texts.values() for text in several])
+        watch.check_drawn(every)
     assert all(count <= max(budget, 32) for count in watch.computed)
     stats = engine.stats()
     saw("a preemption beside a draft model", stats.num_recomputed + stats.num_swapped_out > 0)

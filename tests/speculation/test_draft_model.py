@@ -80,6 +80,58 @@ def test_another_model_is_wrong_and_changes_nothing() -> None:
     assert len(watch.guesses) > 10
 
 
+@pytest.mark.parametrize("accepts", [False, True])
+def test_who_comes_later_is_guessed_for_from_its_own_prompt(accepts: bool) -> None:
+    """Its prompt is computed first, though the others go on behind steps that are not read."""
+    engine = small_engine(ahead=True, speculation=draft_config(3), draft={"accepts": accepts})
+    watch = Watch(engine)
+    found: dict[str, Any] = {}
+    for step in range(60):
+        if step in (0, 2, 3, 5):
+            prompt = {"prompt_token_ids": [step % 3, *PROMPT]}
+            engine.add_request(str(step), prompt, SamplingParams(**GREEDY))
+        found |= {one.request_id: one for one in engine.step()}
+    assert len(found) == 4 and not engine.has_unfinished_requests()
+    watch.check_greedy()
+    guessed_for = {tokens[0] for tokens, _ in watch.guesses}
+    assert guessed_for == {0, 2} and (watch.num_read > 0) == accepts
+
+
+@pytest.mark.parametrize("longest", [12, 13, 17, 20])
+def test_near_the_end_no_guess_lies_beyond_it(
+    longest: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All guesses in flight may be right; the draft model reads no more than it can."""
+    draft = {"accepts": True, "max_len": longest}
+    engine = small_engine(ahead=True, speculation=draft_config(3), draft=draft)
+    watch = Watch(engine)
+    assert run(engine, SamplingParams(**GREEDY)) == run(small_engine(), SamplingParams(**GREEDY))
+    watch.check_greedy()
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("place", ["launch", "launched", "collect", "collected"])
+@pytest.mark.parametrize("step", range(1, 9))
+def test_guesses_that_cannot_be_read_count_as_wrong(place: str, step: int) -> None:
+    """The step that verifies them was launched with them; only its first draw counts."""
+    draft = {"accepts": True, "model": OtherModel()}
+    engine = small_engine(ahead=True, speculation=draft_config(), draft=draft)
+    watch = Watch(engine)
+    params = [SamplingParams(**SAMPLED), SamplingParams(**SAMPLED | {"seed": 8})]
+    for i, one in enumerate(params):
+        engine.add_request(str(i), {"prompt_token_ids": PROMPT}, one)
+    found: dict[str, Any] = {}
+    number = 0
+    while engine.has_unfinished_requests():
+        if number == step:
+            watch.runner.fail_at = place
+        found |= {one.request_id: one for one in engine.step()}
+        number += 1
+    told = [[one.token_ids for one in found[str(i)].outputs] for i in range(len(params))]
+    assert told == run(small_engine(), *params)
+    assert watch.runner.fail_at is None and watch.num_read > 0
+
+
 def test_a_steady_state_computes_what_is_new() -> None:
     """The prompt once; then the last token, those that were right, and the guesses but the last.
 

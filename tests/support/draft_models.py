@@ -9,6 +9,7 @@ from jax_engine import LLMEngine
 from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.speculation.draft_model import Behind
 from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.prefix_hashes import PrefixHashes
 from jax_engine.step import Step
 from tests.support.reading_model import ReadingModel, hidden_after, logits_of
 
@@ -83,6 +84,19 @@ class Watch:
     def guesses(self) -> list[tuple[list[int], list[int]]]:
         """The tokens before, and guesses."""
         return [(tokens, found) for tokens, found in self.proposed if found]
+
+    def check_slots(self, texts: Sequence[list[int]]) -> None:
+        """A slot that says it holds the end of a beginning of one of these texts holds it."""
+        last = {
+            int(one): token
+            for text in texts
+            for one, token in zip(PrefixHashes().upto(text), text, strict=True)
+        }
+        slots = self.drafter._cache._slots
+        for block, offset in zip(*np.nonzero(slots), strict=True):
+            token = last.get(int(slots[block, offset]))
+            held = self.runner.memory.gpu[0, 0, block, 0, offset, 0]
+            assert token is None or held == token, (block, offset, token, held)
 
     def check_greedy(self, shift: float = 0.0) -> None:
         """Each guess is the most probable token behind all tokens before it.
