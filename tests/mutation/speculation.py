@@ -11,7 +11,6 @@ COSTS = ("tests/speculation/test_step_costs.py",)
 DRAFT = ("tests/speculation/test_draft_model.py",)
 UNREAD = ("tests/worker/test_unread.py",)
 STALE = ("tests/properties/test_draft_model.py", "-k=stale")
-ON_DEVICE = ("tests/properties/test_draft_model.py", "-k=no_bit")
 HASHES = ("tests/speculation/test_prefix_hashes.py",)
 OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
 
@@ -156,7 +155,7 @@ DRAFT_MODEL: list[Mutant] = [
     ),
     *plant(
         "jax_engine/worker/worker.py",
-        ON_DEVICE,
+        UNREAD,
         ("drawn = [_sampled(ticket).token_ids for ticket in unread.drawn]",
          "drawn = [self._last_tokens for _ in unread.drawn]",
          "a step is fed the tokens of another one"),
@@ -164,14 +163,18 @@ DRAFT_MODEL: list[Mutant] = [
     *plant(
         "jax_engine/speculation/draft_cache.py",
         DRAFT,
-        ("            self._note(want.blocks, start, np.zeros(end - start, np.uint64))\n", "",
-         "slots say what was there before the guesses"),
         ("any(self._lacks(want) > 1 for want, _ in pairs)", "False",
          "it goes on behind tokens that it lacks"),
     ),
     *plant(
-        "jax_engine/speculation/draft_model.py",
+        "jax_engine/speculation/draft_cache.py",
         STALE,
+        ("            self._note(want.blocks, start, np.zeros(end - start, np.uint64))\n", "",
+         "slots say what was there before the guesses"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_model.py",
+        DRAFT,
         ("- count - 1\n", "- 1\n", "guesses go on beyond the end"),
     ),
     *plant(
@@ -187,7 +190,7 @@ DRAFT_MODEL: list[Mutant] = [
     ),
     *plant(
         "jax_engine/speculation/speculator.py",
-        STALE,
+        DRAFT,
         ("found.get(item.seq.seq_id, [UNKNOWN] * count)", "found.get(item.seq.seq_id, [0] * count)",
          "guesses that cannot be read are taken to be some token"),
     ),

@@ -81,7 +81,9 @@ def test_another_model_is_wrong_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("accepts", [False, True])
-def test_who_comes_later_is_guessed_for_from_its_own_prompt(accepts: bool) -> None:
+def test_who_comes_later_is_guessed_for_from_its_own_prompt(
+    accepts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its prompt is computed first, though the others go on behind steps that are not read."""
     engine = small_engine(ahead=True, speculation=draft_config(3), draft={"accepts": accepts})
     watch = Watch(engine)
@@ -95,6 +97,7 @@ def test_who_comes_later_is_guessed_for_from_its_own_prompt(accepts: bool) -> No
     watch.check_greedy()
     guessed_for = {tokens[0] for tokens, _ in watch.guesses}
     assert guessed_for == {0, 2} and (watch.num_read > 0) == accepts
+    assert "failed" not in caplog.text
 
 
 @pytest.mark.parametrize("longest", [12, 13, 17, 20])

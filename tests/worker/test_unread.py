@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -12,6 +13,9 @@ from jax_engine.engine.request_setup import request_setup
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 from jax_engine.worker.step_plan import pack_step, split_fields
 from jax_engine.worker.unread import gather, moved, num_right
+from tests.support.builders import Pool, build_one
+from tests.support.draft_models import draft_config
+from tests.support.in_process import run
 
 M = 128
 rows_of_guesses = st.lists(
@@ -101,3 +105,25 @@ def test_a_row_moves_with_its_sample() -> None:
     assert found["position_of_sample"][:3].tolist() == [12, 5, 12]
     for name in before.keys() - {"context_lens", "position_of_sample"}:
         np.testing.assert_array_equal(found[name], before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("branches_wait", [False, True])
+@pytest.mark.parametrize("sampling", ["greedy", "probabilistic"])
+def test_a_model_that_drafts_for_itself_is_always_right(sampling: str, branches_wait: bool) -> None:
+    """Unread tokens and right guesses are those of the step that they are taken from."""
+    pool = Pool(4, 60, draft="itself", accepts_guesses=True, branches_wait=branches_wait)
+    config = draft_config(3, draft_sample_method=sampling)
+    engine = build_one(
+        pool,
+        num_cpu_blocks=0,
+        prefix_caching=True,
+        speculation=config,
+        max_num_batched_tokens=40,
+    )
+    params = SamplingParams(temperature=0.9, seed=5, max_tokens=17, ignore_eos=True)
+    if sampling == "greedy":
+        params = SamplingParams(temperature=0.0, max_tokens=17, ignore_eos=True)
+    for i in range(3):
+        engine.add_request(str(i), {"prompt_token_ids": [5, 6 + i, 7]}, params)
+    assert {len(one.outputs[0].token_ids) for one in run(engine) if one.finished} == {17}
+    assert engine.stats().num_steps == 1 + 4  # of 4 tokens each
