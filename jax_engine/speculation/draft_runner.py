@@ -115,8 +115,8 @@ class DraftRunner:
             None, and nothing is launched, if the step has drawn more tokens than can be fed.
         """
         rows, places = [one.row for one in sequences], [one.place for one in sequences]
-        last = max(one.drawn + one.num_guesses for one in sequences)
-        if last >= self.runner.capabilities.max_samples:
+        num_drawn = sum(1 + one.num_guesses for one in sequences)
+        if num_drawn > self.runner.capabilities.max_samples:
             return None
         fed, samples = self._windows(sequences)
         unread = Unread([verified], verified, places, along=True)

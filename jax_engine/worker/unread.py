@@ -48,19 +48,50 @@ def _num_right(fed: Any, previous: Any, places: Any, drawn: Any, *, most: int) -
     return jnp.cumprod(right, axis=1).sum(axis=1, dtype=jnp.int32)
 
 
+def own_numbers(step: Step) -> tuple[Step, list[int]]:
+    """Counts the samples that a step is fed by themselves: there may be more that it is not fed.
+
+    Returns:
+        The step, in which token -(i + 1) is the i-th of the other list: samples, as `Unread` counts
+        them.
+    """
+    numbers: dict[int, int] = {}
+
+    def renamed(tokens: list[int]) -> list[int]:
+        return [
+            token if token >= 0 else -1 - numbers.setdefault(-1 - token, len(numbers))
+            for token in tokens
+        ]
+
+    rows = [
+        row._replace(
+            tokens=renamed(row.tokens),
+            history=None if row.history is None else renamed(row.history),
+        )
+        for row in step.rows
+    ]
+    return step._replace(rows=rows), list(numbers)
+
+
 def gather(
-    drawn: Sequence[Int[Array, " _"]], counts: Sequence[int], num_tokens: int, vocab_size: int
+    drawn: Sequence[Int[Array, " _"]],
+    counts: Sequence[int],
+    samples: Sequence[int],
+    num_tokens: int,
+    vocab_size: int,
 ) -> Int[Array, " M"]:
-    """The tokens of several steps behind each other, as the next step takes them.
+    """Some tokens of several steps, as the next step takes those that were drawn before it.
 
     Args:
         counts: How many of each step's are tokens, and no padding.
+        samples: Which ones, counted over all steps; at most `num_tokens`.
         num_tokens: M.
     """
-    step = np.repeat(np.arange(len(counts)), counts)[:num_tokens]
-    sample = np.concatenate([np.arange(count) for count in counts])[:num_tokens]
+    assert len(samples) <= num_tokens, "a step is fed more drawn tokens than it has rows"
+    ends = np.cumsum(counts)
+    step = np.searchsorted(ends, samples, side="right")
     at = np.zeros((2, num_tokens), np.int32)
-    at[:, : len(step)] = step, sample
+    at[:, : len(samples)] = step, samples - (ends - counts)[step]
     tokens: Array = _gather(tuple(drawn), at, vocab_size=vocab_size)
     return tokens
 

@@ -38,7 +38,7 @@ from jax_engine.worker.preemption_costs import measure_costs
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step, split_fields
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
-from jax_engine.worker.unread import gather, moved, num_right
+from jax_engine.worker.unread import gather, moved, num_right, own_numbers
 from jax_engine.worker.warmup import compile_ahead
 
 
@@ -178,14 +178,16 @@ class Worker:
 
     def _start(self, step: Step) -> Ticket:
         table_width = self.capabilities.table_width
+        previous, unread = self._last_tokens, step.unread
+        if unread is not None:
+            step, samples = own_numbers(step)
+            previous = self._unread_tokens(unread, samples)
         shape, packed = pack_step(
             step, self.setups, table_width, batch_invariant=self._batch_invariant
         )
-        previous = self._last_tokens
         plan: np.ndarray | Int[Array, " P"] = packed
-        if step.unread is not None:
-            previous = self._unread_tokens(step.unread)
-            plan = self._moved(packed, shape, step, step.unread)
+        if unread is not None:
+            plan = self._moved(packed, shape, step, unread)
         self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, plan, previous)
         setups = [self.setups[row.request] for row in step.rows]
         wants = Wants(  # the shape tells most steps that nobody wants logits or states
@@ -205,12 +207,12 @@ class Worker:
             self.sample(ticket, None, None)
         return ticket
 
-    def _unread_tokens(self, unread: Unread) -> Int[Array, " M"]:
+    def _unread_tokens(self, unread: Unread, samples: list[int]) -> Int[Array, " M"]:
         """What other steps have drawn, in place of the tokens of the step before."""
         sizes = self.capabilities
         drawn = [_sampled(ticket).token_ids for ticket in unread.drawn]
         counts = [ticket.num_samples for ticket in unread.drawn]
-        return gather(drawn, counts, sizes.max_samples, sizes.vocab_size)
+        return gather(drawn, counts, samples, sizes.max_samples, sizes.vocab_size)
 
     def _moved(
         self, packed: np.ndarray, shape: StepShape, step: Step, unread: Unread

@@ -12,7 +12,7 @@ from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import request_setup
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 from jax_engine.worker.step_plan import pack_step, split_fields
-from jax_engine.worker.unread import gather, moved, num_right
+from jax_engine.worker.unread import gather, moved, num_right, own_numbers
 from tests.support.builders import Pool, build_one
 from tests.support.draft_models import draft_config
 from tests.support.in_process import run
@@ -68,9 +68,19 @@ def test_rows_of_prompts_lie_between_those_with_guesses() -> None:
 
 def test_tokens_of_several_steps_stand_behind_each_other() -> None:
     drawn = [jnp.array([4, 5, 99, 99]), jnp.array([6, 99, 99, 99]), jnp.array([7, 50, 8, 99])]
-    found = gather(drawn, [2, 1, 3], 8, 40)
+    found = gather(drawn, [2, 1, 3], [0, 1, 2, 3, 4, 5], 8, 40)
     assert np.asarray(found)[:6].tolist() == [4, 5, 6, 7, 0, 8]  # 50 is no token of the model
     assert found.shape == (8,)
+    assert np.asarray(gather(drawn, [2, 1, 3], [5, 1], 2, 40)).tolist() == [8, 5]
+
+
+def test_a_step_takes_no_more_tokens_than_it_is_fed() -> None:
+    """More may be drawn than a step has room for: guesses of rows that take none of them."""
+    rows = [Row(0, 0, 7, [5, -31, -40], [1, 5, -31, -40], 2), Row(1, 1, 3, [6, -2])]
+    step, samples = own_numbers(step_of(rows, Samples([2, 4], [0, 0])))
+    assert samples == [30, 39, 1]
+    assert [row.tokens for row in step.rows] == [[5, -1, -2], [6, -3]]
+    assert [row.history for row in step.rows] == [[1, 5, -1, -2], None]
 
 
 def fields_of(step: Step, setups: dict[int, RequestSetup], right: list[int], **how: Any) -> Any:
@@ -127,3 +137,26 @@ def test_a_model_that_drafts_for_itself_is_always_right(sampling: str, branches_
         engine.add_request(str(i), {"prompt_token_ids": [5, 6 + i, 7]}, params)
     assert {len(one.outputs[0].token_ids) for one in run(engine) if one.finished} == {17}
     assert engine.stats().num_steps == 1 + 4  # of 4 tokens each
+
+
+def test_who_is_left_takes_guesses_from_far_behind() -> None:
+    """Five rows draw more guesses than the target's step has rows; four of them leave then."""
+    pool = Pool(4, 60, draft="itself", accepts_guesses=True, max_len=32, max_seqs=5)
+    said = []
+    for config in (None, draft_config(6)):
+        engine = build_one(
+            pool,
+            num_cpu_blocks=0,
+            prefix_caching=True,
+            speculation=config,
+            max_num_batched_tokens=32,
+        )
+        assert engine.worker.capabilities.max_samples < 5 * 6
+        params = SamplingParams(temperature=0.0, max_tokens=28, ignore_eos=True)
+        for i in range(5):
+            engine.add_request(str(i), {"prompt_token_ids": [5, 6 + i, 7]}, params)
+        for _ in range(3):
+            engine.step()
+        engine.abort_request(["0", "1", "2", "3"])
+        said += [one.outputs[0].token_ids for one in run(engine) if one.finished]
+    assert len(said) == 2 and said[0] == said[1]
