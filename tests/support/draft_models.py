@@ -7,7 +7,7 @@ import numpy as np
 
 from jax_engine import LLMEngine
 from jax_engine.speculation.config import SpeculativeConfig
-from jax_engine.speculation.draft_model import Behind
+from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
 from jax_engine.speculation.drafter import Asked
 from jax_engine.speculation.prefix_hashes import PrefixHashes
 from jax_engine.step import Step
@@ -53,8 +53,9 @@ class Watch:
         self.speculator._drafter = self
         self._launch = self.runner.launch
         self.runner.launch = self.launch
-        self._read = self.drafter.read
-        self.drafter.read = self.read
+        if isinstance(self.drafter, DraftModelDrafter):
+            self._read = self.drafter.read
+            self.drafter.read = self.read
 
     def launch(self, step: Step) -> Any:
         if self.fail_after is not None:
