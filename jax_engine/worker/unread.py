@@ -35,7 +35,7 @@ def num_right(step: Step, previous: Int[Array, " M"], drawn: Int[Array, " M"]) -
     samples = np.searchsorted(step.samples.tokens, known).tolist()  # behind these tokens
     places = [[*accumulate(counts, initial=0)][:-1], samples, counts]
     padded = _padded(fed, len(fed)), previous, _padded(places, len(counts))
-    right: Array = _num_right(*padded, drawn, most=bucket(max(1, *counts, 1), _SIZES))
+    right: Array = _num_right(*padded, drawn, most=bucket(max([1, *counts]), _SIZES))
     return right
 
 

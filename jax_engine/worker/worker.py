@@ -197,7 +197,9 @@ class Worker:
         )
         num_samples = len(step.samples)
         ticket = Ticket(output, None, num_samples, wants)
-        ticket.step, ticket.previous = step, previous
+        # Without the tickets that it was unread from, or each would keep all before it
+        ticket.step = step if unread is None else step._replace(unread=None)
+        ticket.previous = previous
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
             return ticket

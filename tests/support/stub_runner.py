@@ -194,7 +194,7 @@ class StubRunner:
 
     def launch(self, step: Step) -> Ticket:
         if step.unread is not None:
-            step = self._read(step, step.unread)
+            step = self._read(step, step.unread)._replace(unread=None)
         assert all(one.result is not None for one in self.in_flight), (
             "a masked step was not sampled"
         )

@@ -1,5 +1,6 @@
 """What a step takes from steps that the host has not read: the small programs, against a loop."""
 
+import gc
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from jax_engine.engine.request_setup import request_setup
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 from jax_engine.worker.step_plan import pack_step, split_fields
 from jax_engine.worker.unread import gather, moved, num_right, own_numbers
+from jax_engine.worker.worker import Ticket
 from tests.support.builders import Pool, build_one
 from tests.support.draft_models import draft_config
 from tests.support.in_process import run
@@ -160,3 +162,24 @@ def test_who_is_left_takes_guesses_from_far_behind() -> None:
         engine.abort_request(["0", "1", "2", "3"])
         said += [one.outputs[0].token_ids for one in run(engine) if one.finished]
     assert len(said) == 2 and said[0] == said[1]
+
+
+def test_a_ticket_keeps_none_of_those_before_it() -> None:
+    """Each step is unread from the one before, so otherwise all would stay until the end."""
+    pool = Pool(4, 60, draft="itself", accepts_guesses=True)
+    engine = build_one(
+        pool,
+        num_cpu_blocks=0,
+        prefix_caching=True,
+        speculation=draft_config(1),
+        max_num_batched_tokens=40,
+    )
+    params = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
+    engine.add_request("0", {"prompt_token_ids": [5, 6, 7]}, params)
+    alive, steps = 0, 0
+    while engine.has_unfinished_requests():
+        engine.step()
+        gc.collect()
+        alive = max(alive, sum(type(one) is Ticket for one in gc.get_objects()))
+        steps += 1
+    assert steps > 12 and alive <= 6
