@@ -155,10 +155,7 @@ class StepPipeline:
         parts = constrained_samples(plan)
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
-        unread = None
-        if any([min(item.drafts, default=0) < 0 for item in plan.scheduled]):
-            assert self._speculator is not None, "nobody else has guesses"
-            unread = self._speculator.unread
+        unread = self._speculator.unread(plan) if self._speculator is not None else None
         step = make_step(plan, blocks, opened, closed, masked=bool(parts), unread=unread)
         self._opened, self.closed = {}, []
         ticket = self._runner.launch(step)

@@ -111,15 +111,16 @@ class Speculator:
         """A step failed: nothing follows from those in flight."""
         self._behind = self._verified = None
 
-    @property
-    def unread(self) -> Unread | None:
-        """What the step in flight takes from the draft model's steps."""
-        return None if self._verified is None else Unread(self._verified.drawing.tickets)
+    def unread(self, plan: SchedulerOutput) -> Unread | None:
+        """What a planned step takes from the draft model's steps; None if it takes nothing."""
+        if self._verified is None or not _any_unread(plan):
+            return None
+        return Unread(self._verified.drawing.tickets)
 
     def read(self, plan: SchedulerOutput) -> None:
         """Puts guesses that the host has not read into the plan of the step that verifies them."""
         behind, self._verified = self._verified, None
-        if behind is None or not any(min(item.drafts, default=0) < 0 for item in plan.scheduled):
+        if behind is None or not _any_unread(plan):
             return
         assert self._following is not None
         found: dict[int, list[int]] = {}
@@ -319,6 +320,11 @@ def _predicted(
         if guesses:
             found[seq.seq_id] = list(guesses)
     return found
+
+
+def _any_unread(plan: SchedulerOutput) -> bool:
+    """Whether there are guesses that the host does not know."""
+    return any([item.drafts and item.drafts[0] < 0 for item in plan.scheduled])
 
 
 def _drafts(item: ScheduledSequence) -> bool:
