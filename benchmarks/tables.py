@@ -38,6 +38,8 @@ PAGES = {
     "sampler": "tutorial/vectorised-sampler.md#measured",
     "coupling": "tutorial/speculation.md#when-the-drafter-draws",
     "speculation": "tutorial/speculation.md#measured",
+    "speculation_host": "tutorial/speculation.md#measured",
+    "speculation_peers": "tutorial/speculation.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }
@@ -157,6 +159,8 @@ TABLES = {
     "quantising": quantising_table,
     "sampler": sampler_table,
     "speculation_forced": speculation.forced_table,
+    "speculation_host": speculation.host_table,
+    "speculation_peers": speculation.peers_table,
     "speculation_texts": speculation.texts_table,
     "startup": startup_table,
     "w8a8": w8a8_table,

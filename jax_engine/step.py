@@ -128,6 +128,27 @@ class RequestSetup:
     is_special: bool = False
 
 
+class Unread(NamedTuple):
+    """What a step takes from steps that the host has not collected, of any runner of its device.
+
+    So a draft model goes on behind guesses of which the host does not know yet how many are right,
+    and the next guesses are verified before the host has seen them.
+
+    Attributes:
+        drawn: Steps whose tokens it is fed. Token -(r + 1) is sample r, counted over all of them;
+            one that this runner's model does not know becomes token 0.
+        verified: A step with guesses; None if nothing depends on how many of them are right.
+        rows: Of each row of the step, the row of `verified` that it follows. It moves by as many
+            positions as there are right guesses in that one.
+        along: Whether a row stays where it is, and its sample moves along it instead.
+    """
+
+    drawn: list["Ticket"]
+    verified: "Ticket" = None
+    rows: list[int] = []  # noqa: RUF012  nobody writes it
+    along: bool = False
+
+
 class Step(NamedTuple):
     """One step.
 
@@ -139,6 +160,8 @@ class Step(NamedTuple):
         opened: Requests that begin with this step.
         closed: Numbers of requests that no later step has rows of.
         masked: Whether the controller finishes the step with `sample`.
+        unread: What it takes from steps that the host has not collected, if anything beside a last
+            token of the step before.
     """
 
     rows: list[Row]
@@ -148,6 +171,7 @@ class Step(NamedTuple):
     opened: list[RequestSetup]
     closed: list[int]
     masked: bool = False
+    unread: Unread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +241,8 @@ class Capabilities:
         table_width: W, the most blocks of a sequence.
         look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
             launched behind it makes newcomers wait longer than it saves.
-        max_samples: The most tokens that one step can draw.
+        max_samples: The most tokens that one step can draw, and the most rows, a guess being one.
+        accepts_guesses: Whether steps are worth launching on what the host has not read (`Unread`).
     """
 
     vocab_size: int
@@ -227,6 +252,7 @@ class Capabilities:
     table_width: int
     look_ahead_tokens: int
     max_samples: int = 2**31
+    accepts_guesses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +285,8 @@ class Runner(Protocol):
     def launch(self, step: Step) -> Ticket:
         """Starts a step without waiting for it.
 
-        The ticket is collected before the launch after the next one, or never.
+        The ticket is collected before the launch after the next one, or never. One that a later
+        step is `Unread` from may be collected at any time.
         """
 
     def logits(self, ticket: Ticket) -> Float[np.ndarray, "samples V"]:
@@ -293,7 +320,11 @@ class Runner(Protocol):
     def compile_ahead(
         self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True
     ) -> int:
-        """Compiles what steps of plain requests need within these limits; returns how many."""
+        """Compiles what steps of plain requests need within these limits; returns how many.
+
+        Args:
+            max_num_seqs: The most rows; a guess is one.
+        """
 
     def set_weights(self, model: Any) -> None:
         """Takes the model's weights, as its loader gives them."""

@@ -30,6 +30,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
+from tests.support.memory_maps import MemoryMaps
 from tests.support.sometimes import Sometimes
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
@@ -122,6 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell's background job ignores Ctrl-C; so would the commands that tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Sometimes())
+    config.pluginmanager.register(MemoryMaps())
     if config.getoption("--counts") is not None:
         from tests.support.counting import Counting
 

@@ -70,6 +70,7 @@ SECOND = (
 # For another call, by name: they decide less.
 MORE = (
     Step("other shapes", 300, ("benchmarks.gpu.kernels", "rest"), needs=_KERNELS),
+    Step("draft model", 90, ("benchmarks.gpu.engine.drafting", SMALL), needs=_ENGINE),
     Step("transformers 1B", 150, ("benchmarks.gpu.engine.peer", SMALL),
          needs=(*_ENGINE, "torch", "transformers")),
     Step("transformers 8B", 200, ("benchmarks.gpu.engine.peer", LARGE),

@@ -75,6 +75,26 @@ def _cell(row: dict[str, Any] | None) -> str:
     return speed if ratio is None else f"{speed} ({ratio:.2f}x)"
 
 
+def host_table() -> str:
+    """Microseconds of the host's, by drafter and number of requests."""
+    saved = load_result("speculation_host")
+    rows = [
+        "| drafter | running | to find guesses, µs | a step, µs | tokens a step | µs a token |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, one in saved["result"].items():
+        drafter, running = name.removesuffix(" running").split(", ")
+        rows.append(
+            f"| {drafter} | {running} | {one['propose_us']:.0f} | {one['total_us']:.0f} "
+            f"| {one['tokens_per_step']:.1f} | {one['us_per_token']:.1f} |"
+        )
+    return (
+        _said(saved, "The model is stubbed out, and all guesses are right.")
+        + "\n\n"
+        + "\n".join(rows)
+    )
+
+
 def coupling_table() -> str:
     """How often a guess is right, by how it is drawn."""
     saved = load_result("coupling")

@@ -2,7 +2,7 @@
 
 from jax_engine.core.block_view import BlockView
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
-from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 
 
 def make_step(
@@ -12,11 +12,12 @@ def make_step(
     closed: list[int],
     *,
     masked: bool = False,
+    unread: Unread | None = None,
 ) -> Step:
     """The plan as plain data: later changes to sequences and block tables do not affect it.
 
     Args:
-        opened, closed, masked: As in `Step`.
+        opened, closed, masked, unread: As in `Step`.
     """
     return Step(
         [_row(item) for item in plan.scheduled],
@@ -26,6 +27,7 @@ def make_step(
         opened,
         closed,
         masked,
+        unread,
     )
 
 

@@ -40,7 +40,8 @@ class Scheduler:
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
         max_draft_tokens: Drafts of all sequences in one step.
-        max_samples: Tokens that one step can draw; only drafts could make it draw too many.
+        max_samples: Tokens that one step can draw, and its rows, of which each draft is one; only
+            drafts could make them too many.
 
     Raises:
         ConfigError: A limit is too small or contradicts another, or "auto" has no costs.
@@ -191,7 +192,9 @@ class Scheduler:
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
         if drafts:
-            rest = self._max_samples - sum([item.num_samples for item in out.scheduled])
+            # A step has as many rows as it can draw tokens; one that draws nothing takes one, too
+            num_samples = sum([item.num_samples for item in out.scheduled])
+            rest = self._max_samples - max(len(out.scheduled), num_samples)
             add_drafts(self._state, out, drafts, min(self._max_draft_tokens, rest))
         self._scheduled = out.scheduled
         return out

@@ -28,7 +28,7 @@ from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.saved_state import save_state
-from jax_engine.engine.speculation import build_speculator
+from jax_engine.engine.speculation import build_speculator, most_rows
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import (
     sampled_rows,
@@ -167,7 +167,8 @@ class LLMEngine:
 
         Compiled steps stay in the persistent cache: the next process only loads them.
         """
-        limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
+        rows = most_rows(self.config, self.worker.capabilities.max_samples)
+        limits = self.scheduler.max_num_batched_tokens, rows
         with self._alone():
             count = self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
             if self._draft is not None:

@@ -109,7 +109,12 @@ class StepPipeline:
             current = self._launch(self._scheduler.schedule(drafts), now)
         if self.look_ahead and _prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens:
             self._ahead = self._launch_ahead(current.plan, now)
-        return current, self._runner.collect(current.ticket)
+            if self._speculator and not self._ahead and not self._restart:
+                self._speculator.follow(self._scheduler, current.plan, current.ticket)
+        result = self._runner.collect(current.ticket)
+        if self._speculator:
+            self._speculator.read(current.plan)
+        return current, result
 
     def learn(self, plan: SchedulerOutput, accepted: dict[int, int], now: float) -> None:
         """Tells the speculator how many drafts of a step were right, by seq_id.
@@ -126,6 +131,8 @@ class StepPipeline:
         """Forgets all steps after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
         self._opened, self.closed = {}, []
+        if self._speculator is not None:
+            self._speculator.forget_steps()
         self._runner.recover()
 
     def _forget_blocks(self) -> None:
@@ -148,7 +155,8 @@ class StepPipeline:
         parts = constrained_samples(plan)
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
-        step = make_step(plan, blocks, opened, closed, masked=bool(parts))
+        unread = self._speculator.unread(plan) if self._speculator is not None else None
+        step = make_step(plan, blocks, opened, closed, masked=bool(parts), unread=unread)
         self._opened, self.closed = {}, []
         ticket = self._runner.launch(step)
         if not parts:

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from jax_engine.config import EngineConfig
 from jax_engine.engine.build import EngineParts
 from jax_engine.engine.vllm_config import vllm_config
 from jax_engine.speculation.config import SpeculativeConfig
@@ -11,7 +12,7 @@ from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
 from jax_engine.speculation.drafter import Drafter
 from jax_engine.speculation.ngram import NgramDrafter
 from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter
-from jax_engine.speculation.speculator import Speculator
+from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
 from jax_engine.speculation.suffix import SuffixDrafter
 
 
@@ -31,6 +32,20 @@ def build_speculator(parts: EngineParts) -> Speculator | None:
         adaptive=adaptive,
         draft_cost=parts.draft.cost if parts.draft else 0.0,
     )
+
+
+def most_rows(config: EngineConfig, max_samples: int) -> int:
+    """The most rows of a step, where each guess is a row of its own.
+
+    Args:
+        max_samples: As in `Capabilities`.
+    """
+    rows, speculation = config.max_num_seqs, config.speculative_config
+    if speculation is None:
+        return rows
+    each = speculation.num_speculative_tokens
+    assert each is not None, "its default was set"
+    return min(rows + min(MAX_DRAFT_TOKENS, rows * each), max_samples)
 
 
 def _drafter(config: SpeculativeConfig, parts: EngineParts) -> Drafter:

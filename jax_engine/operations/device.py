@@ -49,6 +49,8 @@ class Device(NamedTuple):
         look_ahead_tokens: the most tokens of prompts in a step during which the next one is
             planned. During a longer one nothing is: requests that come meanwhile join the next
             step. On a CPU the host's time is short beside such a step.
+        accepts_guesses: whether a draft model goes on before the host knows which of its guesses
+            were right. It computes some tokens more for that, which a CPU would wait for.
         mixed_tokens: the sizes that steps with prompts are padded to. A larger step takes the last
             one, doubled until it fits. Each size is a program to compile.
         memory_share: the share of its memory that an engine takes if the user names no other.
@@ -71,6 +73,7 @@ class Device(NamedTuple):
     logits_are_slow: bool = False
     served_tokens: int = 2048
     look_ahead_tokens: int = 2**31
+    accepts_guesses: bool = False
     mixed_tokens: tuple[int, ...] = (32, 64, 128, 256, 512, 768, 1024)
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
@@ -105,6 +108,7 @@ DEVICES = (
     Device(
         "gpu",
         branches_wait=True,
+        accepts_guesses=True,
         invariance="asked",
         # Products take as long as their padded tokens. Above 1,024 at most an eighth is padding.
         mixed_tokens=(

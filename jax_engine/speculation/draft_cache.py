@@ -7,14 +7,16 @@ abort) shows as another hash, so no event needs to be followed, and nothing can 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int32
 
-from jax_engine.speculation.draft_runner import DraftRow, DraftRunner
+from jax_engine.speculation.draft_runner import DraftRow, DraftRunner, Drawing, Following
+from jax_engine.speculation.drafter import Verifying
 from jax_engine.speculation.prefix_hashes import Hashes, PrefixHashes
-from jax_engine.step import RequestSetup
+from jax_engine.step import RequestSetup, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Wanted:
     """A sequence that is to get guesses.
 
     Attributes:
-        token_ids: All of its tokens.
+        token_ids: All of its tokens; they may grow later.
+        num_tokens: How many there were.
         text: Their hashes.
         blocks: [N] The blocks that hold them; those behind are scratch blocks. No other sequence
             writes other tokens into them.
@@ -31,6 +34,7 @@ class Wanted:
     """
 
     token_ids: list[int]
+    num_tokens: int
     text: PrefixHashes
     blocks: Int32[np.ndarray, " N"]
     most: int
@@ -65,8 +69,56 @@ class DraftCache:
         Raises:
             BaseException: What the runner raised; the cache is empty then.
         """
-        try:
+        with self._emptied_by_errors():
             return self._draw(wanted)
+
+    def follow(self, pairs: Sequence[tuple[Wanted, Verifying]], verified: Ticket) -> Drawing | None:
+        """Draws guesses behind a step of the target that the host has not read.
+
+        Args:
+            pairs: The sequences, each as it is known, and where it stands in that step.
+
+        Returns:
+            None, and nothing is drawn, if the cache lacks more than the last known token of any.
+
+        Raises:
+            BaseException: As `draw`.
+        """
+        fed = sum(2 + one.num_guesses for _, one in pairs)
+        if fed > self._max_tokens or any(self._lacks(want) > 1 for want, _ in pairs):
+            return None
+        scratch, following = iter(self._scratch), []
+        for want, one in pairs:
+            start = want.num_tokens - 1
+            end = want.num_tokens + one.num_guesses + want.most
+            # What is written there is not known yet
+            self._note(want.blocks, start, np.zeros(end - start, np.uint64))
+            last = self._known([want.token_ids[start]])
+            table = self._table(want.blocks, end, scratch)
+            row = DraftRow(want.setup, want.sample, start, last, table, want.most)
+            following.append(Following(row, one.place, one.drawn, one.num_guesses))
+        with self._emptied_by_errors():
+            return self._runner.follow(following, verified)
+
+    def computed(self, before: Wanted, blocks: Int32[np.ndarray, " N"]) -> None:
+        """Notes what `follow` has computed, now that the sequence's tokens are known.
+
+        Args:
+            before: The sequence as it was then, with the hashes of all its tokens.
+            blocks: Those that it has kept; between the two no step was planned.
+        """
+        start = before.num_tokens - 1
+        self._note(blocks, start, before.text.known[start:])
+
+    def read(self, drawing: Drawing) -> list[list[int]]:
+        """The guesses of each sequence. Raises as `draw`."""
+        with self._emptied_by_errors():
+            return self._runner.read(drawing)
+
+    @contextmanager
+    def _emptied_by_errors(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self._slots[:] = 0
             self._runner.recover()
@@ -93,20 +145,21 @@ class DraftCache:
         rows = []
         for place in sorted(range(len(wanted)), key=lambda i: self._lacks(wanted[i])):
             want = wanted[place]
-            length, lacks = len(want.token_ids), self._lacks(want)
+            length, lacks = want.num_tokens, self._lacks(want)
             count = min(lacks, budget)
             if not count:
                 break
             start, budget = length - lacks, budget - count
             most = want.most if count == lacks else 0
             table = self._table(want.blocks, start + count + max(0, most - 1), scratch)
-            known = [
-                token if token < self._vocab_size else 0
-                for token in want.token_ids[start : start + count]
-            ]
+            known = self._known(want.token_ids[start : start + count])
             rows.append((place, DraftRow(want.setup, want.sample, start, known, table, most)))
             self._note(want.blocks, start, want.text.known[start : start + count])
         return rows
+
+    def _known(self, token_ids: list[int]) -> list[int]:
+        """Tokens that the draft model has; others become token 0."""
+        return [token if token < self._vocab_size else 0 for token in token_ids]
 
     def _lacks(self, want: Wanted) -> int:
         """How many of a sequence's last tokens the cache lacks: at least the last, to draw."""

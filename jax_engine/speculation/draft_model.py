@@ -6,11 +6,30 @@ for the target. So the target's block table is the draft's, and nothing is alloc
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jax_engine.speculation.draft_cache import DraftCache, Wanted
-from jax_engine.speculation.draft_runner import DraftRunner
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.draft_runner import DraftRunner, Drawing
+from jax_engine.speculation.drafter import Asked, Held, Verifying
 from jax_engine.speculation.prefix_hashes import PrefixHashes
+from jax_engine.step import Ticket
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Guesses behind a step of the target that was not read when they were launched.
+
+    Attributes:
+        wanted: Of each sequence, by seq_id, what was known of it; in the order of `drawing`.
+    """
+
+    drawing: Drawing
+    wanted: dict[int, Wanted]
+
+    def unread(self) -> dict[int, list[int]]:
+        """Each sequence's guesses as tokens of a step that is `Unread` from `drawing.tickets`."""
+        places = zip(self.wanted, self.drawing.places, strict=True)
+        return {seq_id: [-(place + 1) for place in guesses] for seq_id, guesses in places}
 
 
 class DraftModelDrafter:
@@ -48,14 +67,57 @@ class DraftModelDrafter:
             most = min(one.most, held.room, self._max_len + 1 - len(one.token_ids))
             found[one.seq_id] = None if most > 0 else []
             if most > 0 and held.own_end:
-                text = self._hashes.setdefault(one.seq_id, PrefixHashes(held.salt))
-                text.upto(one.token_ids)
-                self._numbers[one.seq_id] = held.setup.number
-                wanted[one.seq_id] = Wanted(
-                    one.token_ids, text, held.blocks, most, held.setup, held.sample
-                )
+                wanted[one.seq_id] = self._wanted(one, held, most)
         found |= zip(wanted, self._cache.draw(list(wanted.values())), strict=True)
         return [found[one.seq_id] for one in asked]
+
+    @property
+    def follows(self) -> bool:
+        """Whether it may go on behind a step that the host has not read."""
+        return self._runner.runner.capabilities.accepts_guesses
+
+    def follow(self, verifying: Sequence[Verifying], ticket: Ticket) -> Behind | None:
+        """Launches guesses behind those that a step verifies; None if that cannot be.
+
+        All of these may be right, so a sequence that would be at its end then gets no guesses.
+        The step has made the blocks writable for each sequence, so their ends are its own.
+        """
+        wanted: dict[int, Wanted] = {}
+        following: list[Verifying] = []
+        for one in verifying:
+            asked, held, count = one.asked, one.asked.held, one.num_guesses
+            assert held is not None, "all requests were opened"
+            room = min(held.room, self._max_len + 1 - len(asked.token_ids)) - count - 1
+            if room > 0:
+                kept = held._replace(blocks=held.blocks.copy())
+                wanted[asked.seq_id] = self._wanted(asked, kept, min(asked.most, room))
+                following.append(one)
+        pairs = list(zip(wanted.values(), following, strict=True))
+        drawing = self._cache.follow(pairs, ticket) if pairs else None
+        return None if drawing is None else Behind(drawing, wanted)
+
+    def settle(self, behind: Behind, asked: Sequence[Asked]) -> None:
+        """Takes note of what `follow` has computed of the tokens that are known now.
+
+        Args:
+            asked: Sequences that go on, among them those of `behind`.
+        """
+        for one in asked:
+            before = behind.wanted.get(one.seq_id)
+            if before is not None and one.held is not None:
+                before.text.upto(one.token_ids)
+                self._cache.computed(before, one.held.blocks)
+
+    def read(self, behind: Behind) -> dict[int, list[int]]:
+        """The guesses of each sequence, by seq_id."""
+        return dict(zip(behind.wanted, self._cache.read(behind.drawing), strict=True))
+
+    def _wanted(self, one: Asked, held: Held, most: int) -> Wanted:
+        text = self._hashes.setdefault(one.seq_id, PrefixHashes(held.salt))
+        text.upto(one.token_ids)
+        self._numbers[one.seq_id] = held.setup.number
+        num_tokens = len(one.token_ids)
+        return Wanted(one.token_ids, num_tokens, text, held.blocks, most, held.setup, held.sample)
 
     def promises(self, one: Asked) -> bool:
         """A model always has something to say."""

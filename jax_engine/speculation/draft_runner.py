@@ -2,6 +2,11 @@
 
 Each step begins with the tokens that the step before has drawn, which stay on the device. The host
 launches a step before it reads the tokens of the one before, so it never keeps the device waiting.
+
+Where the device accepts guesses, k further guesses are launched behind a step of the target that
+the host has not read (`follow`). The first of these steps computes all that the target's step
+feeds and draws, at positions that are known; its sample moves along its row by as many tokens as
+there are right guesses, and the steps behind it move with it.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +16,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from jax_engine.sampling.inputs import row_fields
-from jax_engine.step import Moves, RequestSetup, Row, Runner, Samples, Step, Ticket
+from jax_engine.step import Moves, RequestSetup, Row, Runner, Samples, Step, Ticket, Unread
 
 # Outputs' tokens, up to so many in a step, are computed as decodes. A step of two tokens then has
 # two rows, and is not padded like one with a prompt.
@@ -43,6 +48,37 @@ class DraftRow:
         return self.start + len(self.token_ids)
 
 
+@dataclass(slots=True)
+class Following:
+    """What one sequence needs of the draft model behind a step of the target that is not read.
+
+    Attributes:
+        row: As if its last known token were all that is computed. `most` is at least 1, `table` has
+            room for all guesses to be right.
+        place: Its row of the target's step.
+        drawn: The sample of the target's step behind its last known token.
+        num_guesses: How many guesses the target's step has for it.
+    """
+
+    row: DraftRow
+    place: int
+    drawn: int
+    num_guesses: int
+
+
+@dataclass(slots=True)
+class Drawing:
+    """Guesses that are being drawn, and were not read.
+
+    Attributes:
+        tickets: The steps that draw them.
+        places: Of each sequence, the samples that are its guesses, counted over all these steps.
+    """
+
+    tickets: list[Ticket]
+    places: list[list[int]]
+
+
 class DraftRunner:
     """A runner with a draft model.
 
@@ -71,6 +107,57 @@ class DraftRunner:
             if following is None:
                 return drawn
             ticket, drawing, count = following, going, count + 1
+
+    def follow(self, sequences: list[Following], verified: Ticket) -> Drawing | None:
+        """Launches guesses behind those of a step of the target that the host has not read.
+
+        Returns:
+            None, and nothing is launched, if the step has drawn more tokens than can be fed.
+        """
+        rows, places = [one.row for one in sequences], [one.place for one in sequences]
+        num_drawn = sum(1 + one.num_guesses for one in sequences)
+        if num_drawn > self.runner.capabilities.max_samples:
+            return None
+        fed, samples = self._windows(sequences)
+        unread = Unread([verified], verified, places, along=True)
+        drawing = Drawing([self._start(rows, fed, samples, unread)], [[] for _ in rows])
+        going, first = list(range(len(rows))), 0
+        for count in range(1, max(row.most for row in rows) + 1):
+            for place, i in enumerate(going):
+                drawing.places[i].append(first + place)
+            drew, going = going, [i for i in going if rows[i].most > count]
+            if going:
+                fed = self._next_rows(rows, drew, going, count)
+                unread = Unread([drawing.tickets[-1]], verified, [places[i] for i in going])
+                samples = Samples(list(range(len(going))), [rows[i].index for i in going])
+                ticket = self._start([rows[i] for i in going], fed, samples, unread)
+                drawing.tickets.append(ticket)
+            first += len(drew)
+        return drawing
+
+    def read(self, drawing: Drawing) -> list[list[int]]:
+        """The guesses of each sequence."""
+        steps = [self.runner.collect(ticket).token_ids for ticket in drawing.tickets]
+        tokens = [token for step in steps for token in step]
+        return [[tokens[i] for i in places] for places in drawing.places]
+
+    def _windows(self, sequences: list[Following]) -> tuple[list[Row], Samples]:
+        """Rows with all that a step of the target feeds and draws.
+
+        The sample lies behind the first token drawn: where it is if no guess was right.
+        """
+        sizes = [2 + one.num_guesses for one in sequences]
+        decodes = sum(sizes) <= MOST_DECODES
+        rows, tokens, begin = [], [], 0
+        for one, size in zip(sequences, sizes, strict=True):
+            drawn = [-(one.drawn + i + 1) for i in range(size - 1)]
+            fed = [*one.row.token_ids, *drawn]
+            setup, index = one.row.setup, one.row.index
+            num_draft = size - 1 if decodes else 0
+            rows.append(Row(index, setup.number, one.row.start, fed, num_draft=num_draft))
+            tokens.append(begin + 1)
+            begin += size
+        return rows, Samples(tokens, [one.row.index for one in sequences])
 
     def close(self, numbers: Iterable[int]) -> None:
         """Forgets requests, by their numbers; they may come again."""
@@ -101,18 +188,28 @@ class DraftRunner:
     def _launch_next(
         self, rows: list[DraftRow], drew: list[int], going: list[int], count: int
     ) -> Ticket:
-        """Feeds the last guess of each row that goes on, of which `count` are drawn."""
+        fed = self._next_rows(rows, drew, going, count - 1)
+        return self._launch([rows[i] for i in going], fed, list(range(len(going))))
+
+    def _next_rows(
+        self, rows: list[DraftRow], drew: list[int], going: list[int], behind: int
+    ) -> list[Row]:
+        """The last guess of each row that goes on, `behind` positions behind the row's end."""
         sample = {i: place for place, i in enumerate(drew)}
-        fed = [
-            Row(rows[i].index, rows[i].setup.number, rows[i].end + count - 1, [-(sample[i] + 1)])
+        return [
+            Row(rows[i].index, rows[i].setup.number, rows[i].end + behind, [-(sample[i] + 1)])
             for i in going
         ]
-        return self._launch([rows[i] for i in going], fed, list(range(len(going))))
 
     def _launch(self, rows: list[DraftRow], fed: list[Row], drawing: list[int]) -> Ticket:
         """A step of these rows; those in `drawing` draw a token behind their last one."""
         last = np.cumsum([len(row.tokens) for row in fed]) - 1
         samples = Samples([int(last[i]) for i in drawing], [rows[i].index for i in drawing])
+        return self._start(rows, fed, samples)
+
+    def _start(
+        self, rows: list[DraftRow], fed: list[Row], samples: Samples, unread: Unread | None = None
+    ) -> Ticket:
         setups = {row.setup.number: row.setup for row in rows}
         opened = [self._prepare(one) for number, one in setups.items() if number not in self._open]
         closed, self._closed = self._closed, []
@@ -124,6 +221,7 @@ class DraftRunner:
             Moves([], [], []),
             opened,
             [number for number in closed if number not in setups],
+            unread=unread,
         )
         self._open |= setups.keys()
         return self.runner.launch(step)

@@ -51,6 +51,22 @@ class Asked(NamedTuple):
     held: Held | None = None
 
 
+class Verifying(NamedTuple):
+    """A sequence whose guesses a step verifies that the host has not read.
+
+    Attributes:
+        asked: The sequence as it was before that step, and how many guesses are wanted behind it.
+        place: Its row of the step.
+        drawn: The sample of the step behind its last known token.
+        num_guesses: How many guesses are verified.
+    """
+
+    asked: Asked
+    place: int
+    drawn: int
+    num_guesses: int
+
+
 class Drafter(Protocol):
     """Guesses tokens. What it guesses changes how long an answer takes, and never the answer."""
 

@@ -197,7 +197,9 @@ class OtherVocabularyDrafter:
         if not self._fill(known, len(tokens) + most - 1, asked):
             return None
         blocks = np.array(known.blocks, np.int32)
-        return Wanted(tokens, known.hashes, blocks, most, known.setup_for(one, held), 0)
+        return Wanted(
+            tokens, len(tokens), known.hashes, blocks, most, known.setup_for(one, held), 0
+        )
 
     def _begin(self, held: Held) -> "_Known":
         text = Translation(self._target, self._draft, self._start)

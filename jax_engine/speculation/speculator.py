@@ -3,18 +3,21 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence as TokenSequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.speculation.drafter import Asked, Drafter, Held
+from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
+from jax_engine.speculation.drafter import Asked, Drafter, Held, Verifying
 from jax_engine.speculation.pace import Pace
 from jax_engine.speculation.step_costs import StepCosts
-from jax_engine.step import RequestSetup
+from jax_engine.step import RequestSetup, Ticket, Unread
 
 logger = logging.getLogger("jax_engine")
 MAX_DRAFT_TOKENS = 32  # of all sequences in one step
+UNKNOWN = -1  # a guess that nobody can read: it equals no token
 
 
 class Speculator:
@@ -40,6 +43,11 @@ class Speculator:
         self._paces: dict[int, Pace] = {}
         self._asked: set[int] = set()
         self._costs = StepCosts()
+        self._following = (
+            drafter if isinstance(drafter, DraftModelDrafter) and drafter.follows else None
+        )
+        self._behind: Behind | None = None  # guesses for the step that is planned next
+        self._verified: Behind | None = None  # those of the step in flight
 
     def open(self, setup: RequestSetup) -> None:
         """A request begins."""
@@ -59,22 +67,101 @@ class Speculator:
         groups = {seq.seq_id: group for group in running for seq in group.unfinished()}
         wanting = self._wanting(list(_decodes(running)))
         self._asked = {seq.seq_id for seq, _ in wanting}
+        self._verified, self._behind = self._behind, None
         drafts = _predicted(groups, wanting)
-        asked = [
-            Asked(
-                seq.seq_id,
-                seq.token_ids,
-                seq.prompt_len,
-                most,
-                groups[seq.seq_id].cache_salt is None,
-                self._held(scheduler, seq, groups[seq.seq_id]),
-            )
-            for seq, most in wanting
-            if seq.seq_id not in drafts
-        ]
-        if asked:
-            drafts |= self._ask(asked)
+        if self._verified is not None:
+            unread = self._take(self._verified, scheduler, groups, wanting)
+            self._asked &= unread.keys() | drafts.keys()
+            drafts = unread | drafts
+        else:
+            asked = [
+                self._asked_for(scheduler, seq, groups[seq.seq_id], most)
+                for seq, most in wanting
+                if seq.seq_id not in drafts
+            ]
+            if asked:
+                drafts |= self._ask(asked)
         return self._worthwhile(drafts, len(groups)) if self._adaptive else drafts
+
+    def follow(self, scheduler: Scheduler, plan: SchedulerOutput, ticket: Ticket) -> None:
+        """Has a draft model go on behind a step that the host has not read, where it can."""
+        if self._following is None:
+            return
+        decodes = [(item.seq, item.group.max_drafts) for item in plan.scheduled if _drafts(item)]
+        wanting = self._wanting(decodes)
+        if not wanting:
+            return
+        groups = {item.seq.seq_id: item.group for item in plan.scheduled}
+        places = {item.seq.seq_id: place for place, item in enumerate(plan.scheduled)}
+        firsts = [*accumulate([item.num_draws for item in plan.scheduled], initial=0)]
+        verifying = []
+        for seq, most in wanting:
+            place = places[seq.seq_id]
+            asked = self._asked_for(scheduler, seq, groups[seq.seq_id], most)
+            count = len(plan.scheduled[place].drafts)
+            verifying.append(Verifying(asked, place, firsts[place], count))
+        if any(groups[seq.seq_id].constraints for seq, _ in wanting):
+            return  # which tokens are allowed depends on guesses that nobody has read
+        try:
+            self._behind = self._following.follow(verifying, ticket)
+        except Exception:
+            logger.exception("the drafter failed: the next step has no guesses")
+
+    def forget_steps(self) -> None:
+        """A step failed: nothing follows from those in flight."""
+        self._behind = self._verified = None
+
+    def unread(self, plan: SchedulerOutput) -> Unread | None:
+        """What a planned step takes from the draft model's steps; None if it takes nothing."""
+        if self._verified is None or not _any_unread(plan):
+            return None
+        return Unread(self._verified.drawing.tickets)
+
+    def read(self, plan: SchedulerOutput) -> None:
+        """Puts guesses that the host has not read into the plan of the step that verifies them."""
+        behind, self._verified = self._verified, None
+        if behind is None or not _any_unread(plan):
+            return
+        assert self._following is not None
+        found: dict[int, list[int]] = {}
+        try:
+            found = self._following.read(behind)
+        except Exception:
+            logger.exception("the drafter failed: no guess of the step counts")
+        for place, item in enumerate(plan.scheduled):
+            if item.drafts and item.drafts[0] < 0:
+                count = len(item.drafts)
+                guesses = found.get(item.seq.seq_id, [UNKNOWN] * count)[:count]
+                known = tuple([token if token < self._vocab_size else 0 for token in guesses])
+                plan.scheduled[place] = item._replace(drafts=known)
+
+    def _take(
+        self,
+        behind: Behind,
+        scheduler: Scheduler,
+        groups: Mapping[int, SequenceGroup],
+        wanting: Sequence[tuple[TokenSequence, int]],
+    ) -> dict[int, list[int]]:
+        """Guesses that were launched before the step that they follow was read."""
+        assert self._following is not None
+        going = [
+            self._asked_for(scheduler, seq, group, 0)
+            for group in scheduler.running
+            for seq in group.unfinished()
+            if seq.seq_id in behind.wanted
+        ]
+        self._following.settle(behind, going)
+        unread = behind.unread()
+        return {
+            seq.seq_id: unread[seq.seq_id][:most] for seq, most in wanting if seq.seq_id in unread
+        }
+
+    def _asked_for(
+        self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup, most: int
+    ) -> Asked:
+        held = self._held(scheduler, seq, group)
+        shares = group.cache_salt is None
+        return Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares, held)
 
     def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
         """What the drafter guesses; nothing if it fails."""
@@ -233,6 +320,17 @@ def _predicted(
         if guesses:
             found[seq.seq_id] = list(guesses)
     return found
+
+
+def _any_unread(plan: SchedulerOutput) -> bool:
+    """Whether there are guesses that the host does not know."""
+    return any([item.drafts and item.drafts[0] < 0 for item in plan.scheduled])
+
+
+def _drafts(item: ScheduledSequence) -> bool:
+    """Whether a row of a step feeds the last token of an output, and guesses behind it."""
+    plain = item.num_samples == 1 and item.num_tokens == 1 + len(item.drafts)
+    return bool(plain and item.seq.output_len and item.group.max_drafts)
 
 
 def _decodes(running: Sequence[SequenceGroup]) -> Iterator[tuple[TokenSequence, int]]:

@@ -88,7 +88,7 @@ class CompiledSteps:
         self,
         shape: StepShape,
         kv_cache: Shaped[Array, "L kv N K B D"],
-        packed: np.ndarray,
+        packed: np.ndarray | Int[Array, " P"],
         previous: Int[Array, " M"],
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Starts one step. The cache is donated: the caller must not use it again.

@@ -7,7 +7,7 @@ their bits. Positions and slots are computed on the device from the lengths and 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import jax
@@ -70,6 +70,13 @@ def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ..
         "history": (3, shape.num_history),  # row, token, whether it is output
         "targets": (tokens if shape.prompt_logprobs else 0,),
     }
+
+
+def field_offsets(shape: StepShape, table_width: int) -> dict[str, int]:
+    """Where each field begins in the packed array."""
+    sizes = packed_fields(shape, table_width)
+    ends = accumulate([math.prod(size) for size in sizes.values()], initial=0)
+    return dict(zip(sizes, ends, strict=False))
 
 
 def packed_length(shape: StepShape, table_width: int) -> int:

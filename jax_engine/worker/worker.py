@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel
@@ -28,6 +28,7 @@ from jax_engine.step import (
     SampleLogprobs,
     Step,
     StepResult,
+    Unread,
 )
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.hidden_states import PooledStates
@@ -36,7 +37,8 @@ from jax_engine.worker.kv_scales import scales_for, scales_shape
 from jax_engine.worker.preemption_costs import measure_costs
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step, split_fields
-from jax_engine.worker.step_shape import all_step_shapes, step_shape
+from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
+from jax_engine.worker.unread import gather, moved, num_right, own_numbers
 from jax_engine.worker.warmup import compile_ahead
 
 
@@ -50,6 +52,8 @@ class Ticket:
         num_samples: How many of the sampler's rows are real tokens.
         wants: The outputs that the step's requests need on the host.
         asks: What its rows ask of the sampler; None of a step that sampled by itself.
+        step, previous: What was launched, and what it was given as the tokens drawn before it.
+        right: How many guesses of each row are right, once a step asks that follows unread.
     """
 
     output: StepOutput | None
@@ -57,6 +61,9 @@ class Ticket:
     num_samples: int
     wants: "Wants"
     asks: Asks | None = None
+    step: Step | None = None
+    previous: Int[Array, " M"] | None = None
+    right: Int[Array, " S"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,7 @@ class Worker:
             table_width=-(-max_model_len // block_size),
             look_ahead_tokens=this_device().look_ahead_tokens,
             max_samples=max_rows,
+            accepts_guesses=this_device().accepts_guesses,
         )
         self.kv_cache = KVCache(
             model.config,
@@ -170,12 +178,17 @@ class Worker:
 
     def _start(self, step: Step) -> Ticket:
         table_width = self.capabilities.table_width
+        previous, unread = self._last_tokens, step.unread
+        if unread is not None:
+            step, samples = own_numbers(step)
+            previous = self._unread_tokens(unread, samples)
         shape, packed = pack_step(
             step, self.setups, table_width, batch_invariant=self._batch_invariant
         )
-        self.kv_cache.array, output = self.steps(
-            shape, self.kv_cache.array, packed, self._last_tokens
-        )
+        plan: np.ndarray | Int[Array, " P"] = packed
+        if unread is not None:
+            plan = self._moved(packed, shape, step, unread)
+        self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, plan, previous)
         setups = [self.setups[row.request] for row in step.rows]
         wants = Wants(  # the shape tells most steps that nobody wants logits or states
             any([setup.wants_logprobs for setup in setups]),
@@ -184,6 +197,9 @@ class Worker:
         )
         num_samples = len(step.samples)
         ticket = Ticket(output, None, num_samples, wants)
+        # Without the tickets that it was unread from, or each would keep all before it
+        ticket.step = step if unread is None else step._replace(unread=None)
+        ticket.previous = previous
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
             return ticket
@@ -192,6 +208,26 @@ class Worker:
         if not step.masked:
             self.sample(ticket, None, None)
         return ticket
+
+    def _unread_tokens(self, unread: Unread, samples: list[int]) -> Int[Array, " M"]:
+        """What other steps have drawn, in place of the tokens of the step before."""
+        sizes = self.capabilities
+        drawn = [_sampled(ticket).token_ids for ticket in unread.drawn]
+        counts = [ticket.num_samples for ticket in unread.drawn]
+        return gather(drawn, counts, samples, sizes.max_samples, sizes.vocab_size)
+
+    def _moved(
+        self, packed: np.ndarray, shape: StepShape, step: Step, unread: Unread
+    ) -> np.ndarray | Int[Array, " P"]:
+        """The plan, moved by as many positions as there are right guesses in another step."""
+        verified = unread.verified
+        if verified is None:
+            return packed
+        if verified.right is None:
+            drawn = _sampled(verified).token_ids
+            verified.right = num_right(verified.step, verified.previous, drawn)
+        right = verified.right
+        return moved(packed, shape, self.capabilities.table_width, step, unread, right)
 
     def _keep_tokens(self, ticket: Ticket, sampled: SamplerOutput) -> None:
         """Keeps the tokens on the device: rows of the next step may begin with them."""
@@ -246,6 +282,11 @@ class Worker:
         self.kv_cache.swap_in(moves.swap_in)
         self.kv_cache.swap_out(moves.swap_out)
         self.kv_cache.copy(moves.copy)
+
+
+def _sampled(ticket: Ticket) -> SamplerOutput:
+    assert ticket.sampled is not None, "a masked step must be sampled before another follows it"
+    return ticket.sampled
 
 
 def _unsampled(ticket: Ticket) -> Unsampled:

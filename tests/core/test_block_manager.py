@@ -164,7 +164,19 @@ def test_a_table_that_was_swapped_in_is_in_nobody_s_cache_and_may_be_trimmed() -
     blocks.swap_out([0])
     blocks.swap_in([0])
     blocks.trim(0, 0)
-    assert blocks.block_table(0) == []
+    assert not blocks.tables and blocks.num_used_gpu_blocks == 0, "an empty table is none"
+
+
+def test_only_tables_on_the_device_are_trimmed() -> None:
+    blocks = BlockManager(2, 4, 4)
+    blocks.trim(0, 2)  # it has none
+    assert not blocks.tables
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.swap_out([0])
+    before = snapshot(blocks)
+    with pytest.raises(BlockError, match="seq_id 0 is on the cpu: swap it in"):
+        blocks.trim(0, 2)
+    assert snapshot(blocks) == before
 
 
 def test_i27_what_swap_in_overwrites_is_no_longer_found() -> None:

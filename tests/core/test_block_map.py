@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax_engine.core import BlockManager, Scheduler, SequenceGroup
 from jax_engine.core.block_map import MAX_OWNERS, MAX_WAITING, BlockMap, Cells, block_map
 from jax_engine.errors import JaxEngineError
-from tests.core.build import make_group, make_scheduler, step
+from tests.core.build import make_group, make_scheduler, step, tokens_for
 from tests.support.drive import Driver
 from tests.support.strategies import requests, settings
 
@@ -104,7 +104,7 @@ def test_a_prefix_is_shared_between_requests_and_stays_when_they_end() -> None:
         step(scheduler)
     found = check_map(scheduler)
     assert max(one.num_owners for one in found.device.cells) == 3
-    assert found.requests[-1].num_cached == 4
+    assert [one.num_cached for one in found.requests] == [0, 4, 4]
     while scheduler.has_unfinished():
         step(scheduler)
     left = check_map(scheduler).device
@@ -130,6 +130,31 @@ def test_only_the_first_waiting_requests_are_listed() -> None:
         scheduler.add_group(make_group(str(i)))
     found = check_map(scheduler)
     assert (len(found.requests), found.num_waiting) == (MAX_WAITING, MAX_WAITING + 3)
+    assert {(one.num_computed, one.num_cached, one.num_blocks) for one in found.requests} == {
+        (0, 0, 0)
+    }
+
+
+def test_of_a_request_that_is_computed_again_the_leader_counts() -> None:
+    """Its sibling has nothing until the prompt is there."""
+    scheduler = make_scheduler(max_num_batched_tokens=4)
+    scheduler.add_group(make_group("a", 6, n=2))
+    for _ in range(3):
+        step(scheduler)
+    scheduler.recompute_all()
+    step(scheduler)
+    assert [seq.num_computed_tokens for seq in scheduler.groups["a"].seqs] == [4, 0]
+    assert check_map(scheduler).requests[0].num_computed == 4
+
+
+def test_a_step_that_is_planned_has_computed_nothing() -> None:
+    """Its blocks are taken, and empty."""
+    scheduler = make_scheduler()
+    scheduler.add_group(make_group("a", 5))
+    out = scheduler.schedule()
+    assert [(one.used, one.tokens) for one in check_map(scheduler).device.cells] == [(1, 0)] * 3
+    scheduler.update(tokens_for(out))
+    assert sorted(one.tokens for one in check_map(scheduler).device.cells) == [1, 2, 2]
 
 
 def test_a_large_pool_is_shown_in_cells_of_several_blocks() -> None:

@@ -64,6 +64,16 @@ def test_a_step_draws_no_more_than_a_runner_can() -> None:
     assert plan(started(5, 6, max_samples=2)[0]) == [0, 0]
 
 
+def test_a_row_that_draws_nothing_takes_the_room_of_a_draft() -> None:
+    """The compiled step has so many rows, and each draft takes one."""
+    scheduler, _ = started(2, max_samples=7, long_prefill_token_threshold=2)
+    scheduler.add_group(make_group("new", 9))
+    assert plan(scheduler) == [5, 0]
+    scheduler, _ = started(2, max_samples=7, long_prefill_token_threshold=2)
+    scheduler.add_group(make_group("fork", 2, n=4))
+    assert plan(scheduler) == [2, 0]
+
+
 def test_tokens_come_before_drafts() -> None:
     assert plan(started(2, 2, 2, max_num_batched_tokens=9)[0]) == [6, 0, 0]
     scheduler, _ = started(4, max_num_batched_tokens=9)

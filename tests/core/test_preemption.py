@@ -1,5 +1,7 @@
 """Swap or recompute by what costs less (§7.3), group by group."""
 
+from collections import Counter
+
 import pytest
 
 from jax_engine.core.preemption import cheaper_mode, tokens_to_recompute
@@ -39,6 +41,21 @@ def test_the_mode_that_costs_less_is_taken(scheduling: str, n: int) -> None:
     assert swapped["swap"] > 0 == swapped["recompute"]
     recomputed = finish(crowd(PreemptionCosts(1.0, 1e-6), scheduling, n=n))
     assert recomputed["recompute"] > 0 == recomputed["swap"]
+
+
+@pytest.mark.parametrize("scheduling", MODES)
+@pytest.mark.parametrize("costs", [PreemptionCosts(1e-6, 1.0), PreemptionCosts(1.0, 1e-6)])
+def test_each_request_knows_how_often_it_was_preempted(
+    scheduling: str, costs: PreemptionCosts
+) -> None:
+    scheduler = crowd(costs, scheduling)
+    groups, counts = list(scheduler.waiting), Counter[str]()
+    while scheduler.has_unfinished():
+        counts.update([name for name, _ in step(scheduler).preempted])
+    assert {group.request_id: group.num_preemptions for group in groups} == {
+        "r0": 0, "r1": counts["r1"], "r2": counts["r2"],
+    }  # fmt: skip
+    assert counts["r2"] > 0
 
 
 @pytest.mark.parametrize("scheduling", MODES)

@@ -9,16 +9,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.gpu.engine import peer
+from benchmarks.gpu.engine import drafting, peer
 from benchmarks.gpu.engine.device_trace import ALL_PARTS, PRODUCT, UNKNOWN, by_part
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
 from benchmarks.gpu.engine.graphs import VARIANTS
 from benchmarks.gpu.engine.limits import Card, step_work, weight_bytes
-from benchmarks.gpu.engine.models import FULL, MODELS, write_config
+from benchmarks.gpu.engine.models import FULL, MODELS, SMOKE, build, write_config
 from benchmarks.gpu.engine.table import RATIOS
 from benchmarks.step_profile.trace import attribute
 from jax_engine import aot_cases
 from jax_engine.models.read_config import read_hf_config
+from jax_engine.operations import device
+from jax_engine.speculation.draft_model import DraftModelDrafter
 from tests.meta.trees import ROOT
 
 
@@ -106,3 +108,26 @@ def test_a_peer_gets_the_requests_that_we_get() -> None:
     assert first == second and len(first) == FULL.running
     assert json.loads(peer.message(first))["requests"][0]["prompt"] == first[0].prompt
     assert {job.arrival_s for job in first} == {0.0}
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_draft_model_s_stream_in_miniature(
+    accepts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that accepts guesses too, and on one that does not."""
+    cpu, *others = device.DEVICES
+    devices = (cpu._replace(accepts_guesses=accepts), *others)
+    monkeypatch.setattr(device, "DEVICES", devices)
+    drafter = DraftModelDrafter.follow
+    followed: list[Any] = []
+
+    def follow(*given: Any) -> Any:
+        followed.append(drafter(*given))
+        return followed[-1]
+
+    monkeypatch.setattr(DraftModelDrafter, "follow", follow)
+    engine = build("Llama-3.2-1B", smoke=True, num_guesses=2, async_scheduling=True)
+    found, tokens = drafting.stream(engine, SMOKE)
+    assert len(tokens) == SMOKE.output and found["tokens_per_s"] > 0
+    assert found["tokens a step"] > 2  # each guess is right
+    assert any(one is not None for one in followed) == accepts

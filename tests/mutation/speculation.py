@@ -9,6 +9,8 @@ PLAN = ("tests/worker/test_step_plan.py", "-k=guesses")
 SPECULATOR = ("tests/speculation/test_speculator.py",)
 COSTS = ("tests/speculation/test_step_costs.py",)
 DRAFT = ("tests/speculation/test_draft_model.py",)
+UNREAD = ("tests/worker/test_unread.py",)
+STALE = ("tests/properties/test_draft_model.py", "-k=stale")
 HASHES = ("tests/speculation/test_prefix_hashes.py",)
 OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
 
@@ -35,6 +37,8 @@ CONTROLLER: list[Mutant] = [
         ("                self.block_manager.trim(seq.seq_id, computed)\n", "",
          "blocks of wrong drafts are kept"),
         ("num_tokens - len(drafts))", "num_tokens)", "wrong drafts count as computed"),
+        ("max(len(out.scheduled), num_samples)", "num_samples",
+         "drafts beside chunks take more rows than there are"),
     ),
     *plant(
         "jax_engine/core/block_pool.py",
@@ -52,6 +56,13 @@ CONTROLLER: list[Mutant] = [
 ]  # fmt: skip
 
 ENGINE: list[Mutant] = [
+    *plant(
+        "jax_engine/engine/speculation.py",
+        ("tests/engine/test_warmup.py", "-k=for_guesses"),
+        ("rows + min(MAX_DRAFT_TOKENS, rows * each)", "rows", "a warm-up forgets guesses"),
+        ("min(rows + min(MAX_DRAFT_TOKENS, rows * each), max_samples)",
+         "rows + min(MAX_DRAFT_TOKENS, rows * each)", "a warm-up compiles rows that no step has"),
+    ),
     *plant(
         "jax_engine/engine/step_masks.py",
         PAIRS,
@@ -128,6 +139,66 @@ ENGINE: list[Mutant] = [
 
 DRAFT_MODEL: list[Mutant] = [
     *plant(
+        "jax_engine/worker/unread.py",
+        UNREAD,
+        ("jnp.cumprod(right, axis=1)", "right", "guesses behind a wrong one are right"),
+        ("(i < count)", "True", "guesses of other rows count"),
+        ("known = [end - 1 - count for", "known = [end - count for",
+         "a guess is held to the draw behind it"),
+        ("    fed = jnp.where(fed < 0, previous[jnp.maximum(-1 - fed, 0)], fed)\n", "",
+         "guesses that the host does not know are wrong"),
+        ("step, samples - (ends - counts)[step]", "step, samples",
+         "tokens of later steps are others"),
+        ("None if row.history is None else renamed(row.history)", "row.history",
+         "penalties see other guesses"),
+        ("jnp.where(tokens < vocab_size, tokens, 0)", "tokens",
+         "a model is fed tokens that it does not know"),
+        ('    parts = [(offsets["position_of_sample"] + samples, follows[row_of_sample])]\n',
+         "    parts = []\n", "the number of a draw is that of another position"),
+        ("follows[row_of_sample])]", "row_of_sample)]", "rows move by the guesses of others"),
+    ),
+    *plant(
+        "jax_engine/worker/worker.py",
+        UNREAD,
+        ("drawn = [_sampled(ticket).token_ids for ticket in unread.drawn]",
+         "drawn = [self._last_tokens for _ in unread.drawn]",
+         "a step is fed the tokens of another one"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_cache.py",
+        DRAFT,
+        ("any(self._lacks(want) > 1 for want, _ in pairs)", "False",
+         "it goes on behind tokens that it lacks"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_cache.py",
+        STALE,
+        ("            self._note(want.blocks, start, np.zeros(end - start, np.uint64))\n", "",
+         "slots say what was there before the guesses"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_model.py",
+        DRAFT,
+        ("- count - 1\n", "- 1\n", "guesses go on beyond the end"),
+    ),
+    *plant(
+        "jax_engine/speculation/draft_runner.py",
+        DRAFT,
+        ("rows, drew, going, count)\n                unread",
+         "rows, drew, going, count - 1)\n                unread",
+         "guesses lie one position too early"),
+        ("tokens.append(begin + 1)", "tokens.append(begin)",
+         "it goes on behind the last known token"),
+        ("rows[i].end + behind,", "rows[i].end + behind + 1,",
+         "a guess is fed a position too late"),
+    ),
+    *plant(
+        "jax_engine/speculation/speculator.py",
+        DRAFT,
+        ("found.get(item.seq.seq_id, [UNKNOWN] * count)", "found.get(item.seq.seq_id, [0] * count)",
+         "guesses that cannot be read are taken to be some token"),
+    ),
+    *plant(
         "jax_engine/speculation/draft_model.py",
         DRAFT,
         ("if most > 0 and held.own_end:", "if most > 0:",
@@ -178,7 +249,6 @@ DRAFT_MODEL: list[Mutant] = [
     *plant(
         "jax_engine/speculation/draft_runner.py",
         DRAFT,
-        ("rows[i].end + count - 1,", "rows[i].end + count,", "a guess is fed a position too late"),
         ("[-(sample[i] + 1)]", "[-(i + 1)]", "a row goes on with another row's guess"),
         ("[number for number in closed if number not in setups]", "closed",
          "a request that comes again is forgotten at once"),

@@ -61,7 +61,12 @@ def requests(draw: st.DrawFn, longest: int) -> list[Asked]:
 
 
 def run(
-    engine: LLMEngine, asked: list[Asked], resets: set[int], failures: dict[int, str], watch: Any
+    engine: LLMEngine,
+    asked: list[Asked],
+    resets: set[int],
+    failures: dict[int, str],
+    watch: Any,
+    texts: list[list[int]],
 ) -> dict[str, Any]:
     """The last output of each request that is accepted."""
     found: dict[str, Any] = {}
@@ -84,6 +89,7 @@ def run(
         if step in failures:
             watch.runner.fail_at = failures[step]
         found |= {one.request_id: one for one in [*outputs, *engine.step()]}
+        watch.check_slots(texts)
         step += 1
     return found
 
@@ -112,6 +118,7 @@ def texts_of(settings: Settings, asked: list[Asked]) -> dict[str, list[list[int]
     most=st.sampled_from([1, 3, 5, 9]),
     how=st.sampled_from(["greedy", "probabilistic"]),
     own=st.booleans(),
+    accepts=st.booleans(),
     budget=st.sampled_from([64, 64, 5]),
     resets=st.sets(st.integers(1, 12), max_size=2),
     failures=st.dictionaries(st.integers(0, 12), st.sampled_from(IN_ANY_STEP), max_size=2),
@@ -123,6 +130,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     most: int,
     how: str,
     own: bool,
+    accepts: bool,
     budget: int,
     resets: set[int],
     failures: dict[int, str],
@@ -132,11 +140,13 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     config = draft_config(most, draft_sample_method=how)
     longest = data.draw(st.sampled_from([None, None, engine_settings.max_model_len // 2 + 1]))
     model = None if own else OtherModel()
-    draft = stub_draft(engine_settings, config, model=model, max_len=longest, budget=budget)
+    sizes = {"max_len": longest, "budget": budget}
+    draft = stub_draft(engine_settings, config, model=model, accepts=accepts, **sizes)
     engine, _ = pair_without_device(engine_settings, ahead=ahead, speculation=config, draft=draft)
     watch = Watch(engine)
-    found = run(engine, asked, resets, failures, watch)
     texts = texts_of(engine_settings, asked)
+    every = [text for several in texts.values() for text in several]
+    found = run(engine, asked, resets, failures, watch, every)
     for name, output in found.items():
         for one in output.outputs:
             text = texts[name][one.index]
@@ -145,11 +155,12 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     if how == "greedy":
         watch.check_greedy(0.0 if own else 1.0)
     elif own:
-        watch.check_drawn([text for several in texts.values() for text in several])
+        watch.check_drawn(every)
     assert all(count <= max(budget, 32) for count in watch.computed)
     stats = engine.stats()
     saw("a preemption beside a draft model", stats.num_recomputed + stats.num_swapped_out > 0)
     saw("a draft model that guesses", bool(watch.guesses))
+    saw("guesses behind a step that is not read", watch.num_read > 0)
     check_blocks_are_free(engine)
 
 
@@ -158,6 +169,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     pool=st.sampled_from(list(PLAIN)),
     which=st.sampled_from(["itself", "other"]),
     sampling=st.sampled_from(["greedy", "probabilistic"]),
+    accepts=st.booleans(),
     how=unified_settings(),
     workload=workloads(),
 )
@@ -166,6 +178,7 @@ def test_i53_a_draft_model_changes_no_bit(
     pool: Pool,
     which: str,
     sampling: str,
+    accepts: bool,
     how: dict[str, Any],
     workload: list[Request],
 ) -> None:
@@ -174,7 +187,8 @@ def test_i53_a_draft_model_changes_no_bit(
     asked = [suited_to_guesses(i, one) for i, one in enumerate(plain)]
     alone = serve_one_by_one(PLAIN[pool], asked)
     config = draft_config(data.draw(st.sampled_from([1, 3, 5])), draft_sample_method=sampling)
-    engine = build_one(replace(pool, draft=which), speculation=config, **how)
+    drafting = replace(pool, draft=which, accepts_guesses=accepts)
+    engine = build_one(drafting, speculation=config, **how)
     together = serve(InProcess(engine), asked)
     check(alone, together, asked)
     check_blocks_are_free(engine)

@@ -1,12 +1,14 @@
 """Guesses change nothing: tokens and log-probabilities are the bits of a plain run.
 
 Each request of a workload runs alone and without guesses, and then with all others and with
-guesses: right ones, wrong ones, both by chance, and such as no drafter should make.
+guesses: right ones, wrong ones, both by chance, and such as no drafter should make. Some requests
+say themselves what they expect (`prediction`), right or wrong.
 """
 
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +46,25 @@ def guesses(draw: st.DrawFn, texts: list[list[int]]) -> tuple[str, Guess]:
     return kind, kinds[kind]
 
 
+PREDICTED = ("right", "wrong", "longer", "begun otherwise", "another's")
+
+
+@st.composite
+def predictions(draw: st.DrawFn, said: list[int], texts: list[list[int]]) -> tuple[str, list[int]]:
+    """What a request expects that says this, and what is right or wrong about it; often nothing."""
+    kind = draw(st.sampled_from(["none", *PREDICTED]))
+    others = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9))
+    kinds = {
+        "none": [],
+        "right": said,
+        "wrong": others,
+        "longer": [*said, *others],
+        "begun otherwise": [*others, *said[draw(st.sampled_from([0, 1, 2])) :]],
+        "another's": draw(st.sampled_from(texts)),
+    }
+    return kind, kinds[kind]
+
+
 def suited_to_guesses(i: int, one: Request) -> Request:
     """Each request has a seed of its own, and a beam search is asked for without guesses."""
     given = one.given | {"seed": i}
@@ -70,11 +91,19 @@ def test_i53_guesses_change_no_bit(
         for output in alone.values()
         for one in output.outputs
     ]
+    for i, one in enumerate(requests):
+        if one.request_id in alone:
+            first = list(alone[one.request_id].outputs[0].token_ids)
+            what, prediction = data.draw(predictions(first, texts))
+            requests[i] = replace(one, prediction=prediction)
+            saw(f"predictions: {what}")
     kind, guess = data.draw(guesses(texts))
     config = speculation(guess, most=data.draw(st.sampled_from([1, 3, 5])))
     engine = build_one(pool, speculation=config, **how)
     together = serve(InProcess(engine), requests)
     check(alone, together, requests)
+    predicted = [one.metrics.num_accepted_prediction_tokens for one in together.values()]
+    saw("right guesses out of a prediction", sum(predicted))
     stats = engine.stats()
     saw("a preemption among guesses", stats.num_recomputed + stats.num_swapped_out > 0)
     saw(f"guesses that are {kind}")
@@ -99,6 +128,31 @@ def check_blocks_are_free(engine: LLMEngine) -> None:
 PLAINLY: dict[str, Any] = {
     "num_cpu_blocks": 0, "prefix_caching": True, "max_num_batched_tokens": MAX_LEN,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "cut", "behind", "steps"),
+    [
+        ([], 0, [], 4),
+        ([], 0, [7] * 40, 4),
+        ([9, 9, 9], 0, [], 5),
+        ([9, 9], 2, [9], 7),
+        ([9], 13, [], 13),
+    ],
+)
+def test_a_prediction_that_is_right_saves_steps(
+    before: list[int], cut: int, behind: list[int], steps: int
+) -> None:
+    """Also one that is longer than the output, and one that begins otherwise."""
+    asked = {"max_tokens": 13, "ignore_eos": True, "temperature": 0.0}
+    request = Request("0", [3, 4, 5], asked, 0, 0.0)
+    (output,) = serve_one_by_one(SCORED, [request]).values()
+    text = output.outputs[0].token_ids
+    engine = build_one(SCORED, speculation=speculation(lambda tokens: [], most=3), **PLAINLY)
+    expecting = replace(request, prediction=[*before, *text[cut:], *behind])
+    (again,) = serve(InProcess(engine), [expecting]).values()
+    assert said(again) == said(output)
+    assert engine.stats().num_steps == steps
 
 
 def test_right_guesses_save_steps() -> None:

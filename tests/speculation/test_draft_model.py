@@ -33,16 +33,24 @@ def run(engine: LLMEngine, *params: SamplingParams, prompt: list[int] = PROMPT) 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 16])
 @pytest.mark.parametrize("most", [1, 3, 5, 31])
-def test_its_own_draft_is_always_right(most: int, block_size: int, ahead: bool) -> None:
-    """A step yields k + 1 tokens, whatever lies in blocks of its own and what does not."""
+@pytest.mark.parametrize("accepts", [False, True])
+def test_its_own_draft_is_always_right(
+    accepts: bool, most: int, block_size: int, ahead: bool
+) -> None:
+    """A step yields k + 1 tokens, whatever lies in blocks of its own and what does not.
+
+    Where the device accepts, a step's guesses are fewer near the end: all before may be right.
+    """
     sizes = {"block_size": block_size, "num_gpu_blocks": 160 // block_size}
     params = SamplingParams(**GREEDY)
     plain = small_engine(**sizes)
-    engine = small_engine(ahead=ahead, speculation=draft_config(most), **sizes)
+    draft = {"accepts": accepts}
+    engine = small_engine(ahead=ahead, speculation=draft_config(most), draft=draft, **sizes)
     watch = Watch(engine)
     assert run(engine, params) == run(plain, params)
     watch.check_greedy()
     assert engine.stats().num_steps == 1 + -(-19 // (most + 1))
+    assert (watch.num_read > 0) == (accepts and ahead and most < 18)
 
 
 def test_what_is_drawn_with_the_request_s_numbers_is_right_too() -> None:
@@ -70,6 +78,61 @@ def test_another_model_is_wrong_and_changes_nothing() -> None:
     assert run(engine, *params) == run(small_engine(), *params)
     watch.check_greedy(shift=1.0)
     assert len(watch.guesses) > 10
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_who_comes_later_is_guessed_for_from_its_own_prompt(
+    accepts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its prompt is computed first, though the others go on behind steps that are not read."""
+    engine = small_engine(ahead=True, speculation=draft_config(3), draft={"accepts": accepts})
+    watch = Watch(engine)
+    found: dict[str, Any] = {}
+    for step in range(60):
+        if step in (0, 2, 3, 5):
+            prompt = {"prompt_token_ids": [step % 3, *PROMPT]}
+            engine.add_request(str(step), prompt, SamplingParams(**GREEDY))
+        found |= {one.request_id: one for one in engine.step()}
+    assert len(found) == 4 and not engine.has_unfinished_requests()
+    watch.check_greedy()
+    guessed_for = {tokens[0] for tokens, _ in watch.guesses}
+    assert guessed_for == {0, 2} and (watch.num_read > 0) == accepts
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("longest", [12, 13, 17, 20])
+def test_near_the_end_no_guess_lies_beyond_it(
+    longest: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All guesses in flight may be right; the draft model reads no more than it can."""
+    draft = {"accepts": True, "max_len": longest}
+    engine = small_engine(ahead=True, speculation=draft_config(3), draft=draft)
+    watch = Watch(engine)
+    assert run(engine, SamplingParams(**GREEDY)) == run(small_engine(), SamplingParams(**GREEDY))
+    watch.check_greedy()
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("place", ["launch", "launched", "collect", "collected"])
+@pytest.mark.parametrize("step", range(1, 9))
+def test_guesses_that_cannot_be_read_count_as_wrong(place: str, step: int) -> None:
+    """The step that verifies them was launched with them; only its first draw counts."""
+    draft = {"accepts": True, "model": OtherModel()}
+    engine = small_engine(ahead=True, speculation=draft_config(), draft=draft)
+    watch = Watch(engine)
+    params = [SamplingParams(**SAMPLED), SamplingParams(**SAMPLED | {"seed": 8})]
+    for i, one in enumerate(params):
+        engine.add_request(str(i), {"prompt_token_ids": PROMPT}, one)
+    found: dict[str, Any] = {}
+    number = 0
+    while engine.has_unfinished_requests():
+        if number == step:
+            watch.runner.fail_at = place
+        found |= {one.request_id: one for one in engine.step()}
+        number += 1
+    told = [[one.token_ids for one in found[str(i)].outputs] for i in range(len(params))]
+    assert told == run(small_engine(), *params)
+    assert watch.runner.fail_at is None and watch.num_read > 0
 
 
 def test_a_steady_state_computes_what_is_new() -> None:

@@ -23,7 +23,7 @@ from jax_engine.speculation.drafter import Asked, Held
 from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter, Translation, Words
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer
-from tests.support.reading_model import ReadingModel, hidden_after
+from tests.support.other_words import Reciting
 from tests.support.stub_runner import StubRunner
 
 TEXT = (
@@ -51,26 +51,14 @@ def tokenizer(size: int, text: str = TEXT) -> Tokenizer:
 TARGET, DRAFT = tokenizer(330), tokenizer(300, OTHER)
 
 
-class Reciting(ReadingModel):
-    """Knows what follows each beginning of some token sequences; else the end."""
-
-    def __init__(self, texts: Sequence[list[int]]) -> None:
-        self.next = {
-            hidden_after(tokens[:n]): tokens[n] for tokens in texts for n in range(len(tokens))
-        }
-
-    def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
-        size = DRAFT.vocab_size
-        logits = np.zeros((len(hidden), size))
-        for row, one in zip(logits, hidden, strict=True):
-            row[self.next.get(float(one[0]), size - 1)] = 1.0
-        return logits
+def reciting(texts: Sequence[str]) -> Any:
+    return Reciting([([], DRAFT.encode(text)) for text in texts], DRAFT.vocab_size)
 
 
 def make(
     texts: Sequence[str], *, num_blocks: int = 400, max_len: int = 800, budget: int = 2000
 ) -> OtherVocabularyDrafter:
-    model: Any = Reciting([DRAFT.encode(text) for text in texts])
+    model = reciting(texts)
     sizes = Capabilities(DRAFT.vocab_size, 2, num_blocks, 0, -(-max_len // 2), 64)
     prepare = functools.partial(draft_setup, greedy=True, vocab_size=0)
     return OtherVocabularyDrafter(
@@ -155,7 +143,7 @@ def test_what_was_asked_before_does_not_matter(text: str) -> None:
     """Byte by byte: words that go on become other tokens of the draft."""
     target = tokenizer(258)
     tokens, prepare = target.encode(text), functools.partial(draft_setup, greedy=True, vocab_size=0)
-    model: Any = Reciting([DRAFT.encode(text)])
+    model = reciting([text])
 
     def fresh() -> OtherVocabularyDrafter:
         sizes = Capabilities(DRAFT.vocab_size, 2, 99, 0, 50, 64)

@@ -54,6 +54,7 @@ class Pool:
     Attributes:
         weights: How they are quantised: see `quantised_llama`.
         branches_wait: The sampler is a program of its own, as on a GPU.
+        accepts_guesses: A draft model goes on behind steps that are not read, as on a GPU.
         family: A case of `tests.golden.families` in the tiny Llama's place. It has no oracle here.
         draft: The draft model for engines that ask for one: "itself", or "other" weights.
     """
@@ -64,6 +65,7 @@ class Pool:
     cache_dtype: str = "auto"
     weights: str | None = None
     branches_wait: bool = False
+    accepts_guesses: bool = False
     family: str | None = None
     dtype: str = "float32"
     max_seqs: int = MAX_SEQS
@@ -130,7 +132,8 @@ def _parts_for(pool: Pool) -> EngineParts:
         speculative_config=_draft_config(pool, path),
     )
     cpu, *others = device.DEVICES
-    devices = (cpu._replace(branches_wait=pool.branches_wait), *others)
+    as_asked = cpu._replace(branches_wait=pool.branches_wait, accepts_guesses=pool.accepts_guesses)
+    devices = (as_asked, *others)
     with patch.object(device, "DEVICES", devices):
         return build_engine(config)
 
@@ -157,12 +160,18 @@ def build_one(
     async_scheduling: bool = True,
     tokenizer: Tokenizer | None = None,
     speculation: SpeculativeConfig | None = None,
+    draft: DraftParts | None = None,
     **settings: Any,
 ) -> LLMEngine:
-    """An empty engine with these scheduler settings; CPU blocks as far as they go."""
+    """An empty engine with these scheduler settings; CPU blocks as far as they go.
+
+    Args:
+        draft: In the place of the pool's, if `speculation` asks for a draft model.
+    """
+    parts = parts_for(pool)
+    settings = {"max_samples": parts.worker.capabilities.max_samples} | settings
     if speculation is not None:
         settings = {"max_draft_tokens": MAX_DRAFT_TOKENS} | settings
-    parts = parts_for(pool)
     blocks = BlockManager(
         pool.block_size,
         pool.num_blocks,
@@ -177,7 +186,10 @@ def build_one(
         async_scheduling=async_scheduling,
         speculative_config=speculation,
     )
-    return LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
+    draft = draft or parts.draft
+    return LLMEngine(
+        replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer, draft=draft)
+    )
 
 
 def build_pair(
@@ -280,6 +292,7 @@ def stub_draft(
     model: Any = None,
     max_len: int | None = None,
     budget: int = 64,
+    accepts: bool = False,
 ) -> DraftParts:
     """A draft model without a device.
 
@@ -287,13 +300,15 @@ def stub_draft(
         model: None: the one that the target's stub has.
         max_len: The longest text that it reads; None: as the target.
         budget: Tokens that it computes in one step.
+        accepts: Whether its device accepts guesses.
     """
     longest = settings.max_model_len if max_len is None else max_len
     most = speculation.num_speculative_tokens or 0
     scratch = scratch_blocks(most, MAX_DRAFT_TOKENS, settings.max_num_seqs, settings.block_size)
     sizes = settings.block_size, settings.num_gpu_blocks + scratch, 0
     width = -(-longest // settings.block_size)
-    runner = StubRunner(model or ReadingModel(), Capabilities(VOCABULARY, *sizes, width, 64), {EOS})
+    known = Capabilities(VOCABULARY, *sizes, width, 64, accepts_guesses=accepts)
+    runner = StubRunner(model or ReadingModel(), known, {EOS})
     return DraftParts(runner, settings.num_gpu_blocks, longest, budget, cost=0.3)
 
 

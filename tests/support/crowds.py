@@ -194,9 +194,13 @@ def same_as_far(given: RequestOutput, whole: RequestOutput) -> bool:
     samples = {one.index: one for one in whole.outputs}
     return all(
         one.token_ids == samples[one.index].token_ids[: len(one.token_ids)]
-        and words(one.logprobs) == words(samples[one.index].logprobs)[: len(one.token_ids)]
+        and words(one.logprobs) == _first(words(samples[one.index].logprobs), len(one.token_ids))
         for one in given.outputs
     )
+
+
+def _first(logprobs: Any, count: int) -> Any:
+    return None if logprobs is None else logprobs[:count]
 
 
 def words(logprobs: Any) -> Any:

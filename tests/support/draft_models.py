@@ -7,7 +7,9 @@ import numpy as np
 
 from jax_engine import LLMEngine
 from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
 from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.prefix_hashes import PrefixHashes
 from jax_engine.step import Step
 from tests.support.reading_model import ReadingModel, hidden_after, logits_of
 
@@ -37,6 +39,7 @@ class Watch:
     Attributes:
         computed: Of each step of the runner, its tokens.
         proposed: What was asked, and what was guessed; None if it could not guess yet.
+        num_read: How often guesses were read that had been launched behind a step in flight.
     """
 
     def __init__(self, engine: LLMEngine) -> None:
@@ -45,10 +48,14 @@ class Watch:
         self.runner = self.drafter._runner.runner
         self.computed: list[int] = []
         self.proposed: list[tuple[list[int], list[int] | None]] = []
+        self.num_read = 0
         self.fail_after: int | None = None
         self.speculator._drafter = self
         self._launch = self.runner.launch
         self.runner.launch = self.launch
+        if isinstance(self.drafter, DraftModelDrafter):
+            self._read = self.drafter.read
+            self.drafter.read = self.read
 
     def launch(self, step: Step) -> Any:
         if self.fail_after is not None:
@@ -65,6 +72,12 @@ class Watch:
         self.proposed += zip(tokens, found, strict=True)
         return found
 
+    def read(self, behind: Behind) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = self._read(behind)
+        self.proposed += [(list(behind.wanted[i].token_ids), found[i]) for i in found]
+        self.num_read += 1
+        return found
+
     def forget(self, seq_ids: set[int]) -> None:
         self.drafter.forget(seq_ids)
 
@@ -72,6 +85,19 @@ class Watch:
     def guesses(self) -> list[tuple[list[int], list[int]]]:
         """The tokens before, and guesses."""
         return [(tokens, found) for tokens, found in self.proposed if found]
+
+    def check_slots(self, texts: Sequence[list[int]]) -> None:
+        """A slot that says it holds the end of a beginning of one of these texts holds it."""
+        last = {
+            int(one): token
+            for text in texts
+            for one, token in zip(PrefixHashes().upto(text), text, strict=True)
+        }
+        slots = self.drafter._cache._slots
+        for block, offset in zip(*np.nonzero(slots), strict=True):
+            token = last.get(int(slots[block, offset]))
+            held = self.runner.memory.gpu[0, 0, block, 0, offset, 0]
+            assert token is None or held == token, (block, offset, token, held)
 
     def check_greedy(self, shift: float = 0.0) -> None:
         """Each guess is the most probable token behind all tokens before it.

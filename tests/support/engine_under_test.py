@@ -50,6 +50,7 @@ class Request:
         timeout: Seconds after its arrival; a step takes one.
         after: The place in the workload of the request whose end it waits for instead; its prompt
             then follows on that one's prompt and first output.
+        prediction: Tokens that its output is expected to have; the oracle knows of none.
     """
 
     request_id: str
@@ -62,6 +63,7 @@ class Request:
     timeout: float | None = None
     after: int | None = None
     limits: Limits | None = None
+    prediction: Sequence[int] = ()
 
     def sampling_params(self) -> SamplingParams:
         """The engine's parameters. Raises InvalidRequestError."""

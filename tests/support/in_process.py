@@ -31,14 +31,20 @@ class InProcess:
     def add(self, request: Request) -> None:
         """The caller's objects are its own again: what it does to them changes no request."""
         params, prompt = request.sampling_params(), list(request.prompt)
+        prediction = list(request.prediction)
         self._add(
             request.request_id,
-            {"prompt_token_ids": prompt, "cache_salt": request.cache_salt},
+            {
+                "prompt_token_ids": prompt,
+                "cache_salt": request.cache_salt,
+                "prediction": prediction or None,
+            },
             params, arrival_time=request.arrival_time, priority=request.priority,
             timeout=request.timeout,
         )  # fmt: skip
         assert params == request.sampling_params(), "the client's own parameters have changed"
         _spoil(prompt, params)
+        prediction[:] = [0]
 
     def _add(self, *request: Any, **service: Any) -> None:
         self.llm_engine.add_request(*request, **service)

@@ -30,6 +30,7 @@ from jax_engine.step import (
     SampleLogprobs,
     Step,
     StepResult,
+    Unread,
 )
 from jax_engine.worker import host_blocks
 from reference.kv_cache import BlockPairs, KVCache
@@ -192,6 +193,8 @@ class StubRunner:
         return 0
 
     def launch(self, step: Step) -> Ticket:
+        if step.unread is not None:
+            step = self._read(step, step.unread)._replace(unread=None)
         assert all(one.result is not None for one in self.in_flight), (
             "a masked step was not sampled"
         )
@@ -225,13 +228,36 @@ class StubRunner:
 
     def collect(self, ticket: Ticket) -> StepResult:
         assert ticket.result is not None, "a masked step must be sampled before it is collected"
-        if ticket.step.rows:
+        if ticket.step.rows and not self.capabilities.accepts_guesses:
             self.in_flight.remove(ticket)
         self._may_fail("collect")
         for move in moves_of(ticket.step):
             self._may_fail(COLLECTED_AFTER[move])
         self._may_fail("collected")
         return ticket.result
+
+    def _read(self, step: Step, unread: Unread) -> Step:
+        """The step as it would be, had it been launched when all of these were read."""
+        drawn = [token for ticket in unread.drawn for token in ticket.result.token_ids]
+        drawn = [token if token < self.capabilities.vocab_size else 0 for token in drawn]
+
+        def known(tokens: list[int]) -> list[int]:
+            return [token if token >= 0 else drawn[-1 - token] for token in tokens]
+
+        rows = [row._replace(tokens=known(row.tokens)) for row in step.rows]
+        rows = [r._replace(history=known(r.history)) if r.history else r for r in rows]
+        if unread.verified is None:
+            return step._replace(rows=rows)
+        right = right_guesses(unread.verified)
+        moves = [right[row] for row in unread.rows]
+        if not unread.along:
+            assert all(len(row.tokens) == 1 for row in rows), "a row that moves has one token"
+            rows = [row._replace(start=row.start + by) for row, by in zip(rows, moves, strict=True)]
+            return step._replace(rows=rows)
+        row_of = [i for i, row in enumerate(rows) for _ in row.tokens]
+        tokens = [token + moves[row_of[token]] for token in step.samples.tokens]
+        assert [row_of[token] for token in tokens] == [row_of[i] for i in step.samples.tokens]
+        return step._replace(rows=rows, samples=replace(step.samples, tokens=tokens))
 
     def is_in_flight(self, number: int) -> bool:
         """Whether a step that was launched, and not collected, computes tokens of a request."""
@@ -381,6 +407,25 @@ def seed_of(setup: RequestSetup, index: int) -> int:
 def _shortest(value: np.float32) -> float:
     """The number that somebody wrote who got this float32."""
     return float(str(value))
+
+
+def right_guesses(ticket: Ticket) -> list[int]:
+    """Of each row of a step, how many of its guesses are what was drawn before them."""
+    assert ticket.result is not None
+    drawn: dict[int, int] = {}
+    for place, token in zip(ticket.step.samples.tokens, ticket.result.token_ids, strict=True):
+        drawn.setdefault(place, token)
+    found, at = [], 0
+    for row in ticket.step.rows:
+        at += len(row.tokens)
+        right = 0
+        while right < row.num_draft:
+            place = at - row.num_draft + right
+            if row.tokens[right - row.num_draft] != drawn.get(place - 1):
+                break
+            right += 1
+        found.append(right)
+    return found
 
 
 def moves_of(step: Step) -> dict[str, list[tuple[int, int]]]:

@@ -38,7 +38,7 @@ class ThroughMessages(InProcess):
         self._streams[name] = CompletionStream(assembler, 1)
         self._send(Add(
             name, prompt, written(params), False, request.arrival_time, request.cache_salt,
-            request.priority, request.timeout, streams(params),
+            request.priority, request.timeout, streams(params), list(request.prediction),
         ))  # fmt: skip
 
     def abort(self, request_ids: Sequence[str]) -> list[Any]:

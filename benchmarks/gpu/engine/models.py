@@ -16,6 +16,7 @@ from jax_engine import EngineConfig, LLMEngine
 from jax_engine.aot_cases import quantised
 from jax_engine.engine import build as engine_build
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
+from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.weights.codes import E4M3, Kind
 
 _LLAMA: dict[str, Any] = {
@@ -127,13 +128,16 @@ def build(
     *,
     batch_invariant: bool = False,
     most_blocks: int | None = None,
+    num_guesses: int = 0,
+    async_scheduling: bool = True,
 ) -> LLMEngine:
     """The engine around one of `MODELS`, or around a tiny one.
 
     Args:
         codes: A key of `QUANTISED`; None: weights in bfloat16.
-        batch_invariant: The engine's setting.
+        batch_invariant, async_scheduling: The engine's settings.
         most_blocks: KV blocks, if the card is not to be filled with them.
+        num_guesses: So many in each step, drawn by the same model; 0 without a draft model.
 
     Raises:
         OutOfMemoryError: It does not fit this card.
@@ -152,8 +156,19 @@ def build(
             max_num_batched_tokens=scale.step_tokens,
             num_gpu_blocks_override=scale.num_blocks or most_blocks,
             batch_invariant=batch_invariant,
+            async_scheduling=async_scheduling,
+            speculative_config=_itself(folder, num_guesses) if num_guesses else None,
         )
         return LLMEngine.from_config(settings)
+
+
+def _itself(folder: str, num_guesses: int) -> SpeculativeConfig:
+    return SpeculativeConfig(
+        method="draft_model",
+        model=folder,
+        num_speculative_tokens=num_guesses,
+        enable_adaptive_verification=False,
+    )
 
 
 @contextmanager
