@@ -99,6 +99,11 @@ class EngineConfig:
             same. None: on with unified scheduling.
         speculative_config: Guess tokens and verify several in one step: a `SpeculativeConfig`, or
             its fields. Outputs are the same, to the bit on a CPU. Needs unified scheduling.
+        enable_lora: Whether requests may name LoRA adapters (`lora_request`).
+        max_loras: Adapters that can be in one step; each has a slot on the device.
+        max_lora_rank: The largest rank that a slot holds.
+        max_cpu_loras: Adapters that are kept in the host's memory, at least max_loras; None:
+            max_loras. The one that was used longest ago goes first, and is read again when needed.
         load_format: "dummy": random weights drawn from `seed`; only config.json is read.
             "sharded_state": files written by `LLMEngine.save_sharded_state`.
         logits_processors: Classes of vLLM's kind of logits processors, or their names
@@ -158,6 +163,10 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0
     async_scheduling: bool | None = None
     speculative_config: SpeculativeConfig | None = None  # made of a mapping, too
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
     load_format: LoadFormat = "auto"
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
