@@ -7,6 +7,7 @@ names of the same weights are one: caches that are keyed by the digest are never
 import hashlib
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -41,6 +42,11 @@ class AdaptedModule:
             array = getattr(self, name)
             if array is not None:
                 object.__setattr__(self, name, _frozen(array))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as bytes: arrays that are pickled come back writable."""
+        packed = [None if one is None else _packed(one) for one in (self.a, self.b, self.bias)]
+        return _module, (self.name, self.scaling, *packed)
 
     @property
     def rank(self) -> int:
@@ -83,6 +89,10 @@ class Adapter:
         object.__setattr__(self, "modules", modules)
         object.__setattr__(self, "digest", _digest(modules))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With its digest, which takes as long to make as its weights are large."""
+        return _adapter, (self.modules, self.digest)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Adapter) and self.digest == other.digest
 
@@ -99,11 +109,37 @@ class Adapter:
         return sum(one.num_bytes for one in self.modules)
 
 
+type Packed = tuple[bytes, np.dtype, tuple[int, ...]]
+
+
+def _packed(array: np.ndarray) -> Packed:
+    return array.tobytes(), array.dtype, array.shape
+
+
+def _unpacked(data: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """An array over these bytes, which nobody can write to."""
+    return np.frombuffer(data, np.uint8).view(dtype).reshape(shape)
+
+
+def _module(name: str, scaling: float, a: Packed, b: Packed, bias: Packed | None) -> AdaptedModule:
+    """What was pickled, without a copy."""
+    made = object.__new__(AdaptedModule)
+    parts = {"a": _unpacked(*a), "b": _unpacked(*b), "bias": bias and _unpacked(*bias)}
+    vars(made).update(name=name, scaling=scaling, **parts)
+    return made
+
+
+def _adapter(modules: tuple[AdaptedModule, ...], digest: str) -> Adapter:
+    """What was pickled, without making its digest anew."""
+    made = object.__new__(Adapter)
+    vars(made).update(modules=modules, digest=digest)
+    return made
+
+
 def _frozen(array: np.ndarray) -> np.ndarray:
     """A copy in C order, over bytes: not even its flags make it writable."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    held = np.frombuffer(native.tobytes(), np.uint8)
-    return held.view(native.dtype).reshape(array.shape)
+    return _unpacked(native.tobytes(), native.dtype, array.shape)
 
 
 def _digest(modules: tuple[AdaptedModule, ...]) -> str:

@@ -4,12 +4,15 @@ Names, shapes and ranks are checked before any number is read.
 """
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from jax_engine.errors import WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.modules import Module, Modules
-from jax_engine.lora.stored import Stored
+from jax_engine.lora.stored import Stored, held_as
 
 PartName = Literal["a", "b", "bias"]
 Parts = Mapping[str, Mapping[PartName, Stored]]  # the tensors of each module
@@ -97,6 +100,33 @@ def assemble(
             for name, tensors in parts.items()
         )
     )
+
+
+def check_fits(adapter: Adapter, modules: Modules, max_lora_rank: int) -> None:
+    """Raises WeightsError unless an adapter that was made before suits this model and limit."""
+    for one in adapter.modules:
+        module = modules.by_name.get(one.name)
+        if module is None or module.kind == "experts":
+            raise WeightsError(
+                f"the model has no module {one.name} that can be adapted; the nearest names are "
+                f"{modules.nearest(one.name)}. Is the adapter another model's?"
+            )
+        names: tuple[PartName, ...] = ("a", "b", "bias")
+        parts = {
+            name: _held(array, f"{name} of {one.name}")
+            for name, array in zip(names, one.arrays, strict=False)
+        }
+        _check_shapes(one.name, parts, module, max_lora_rank)
+        if not isfinite(one.scaling):
+            raise WeightsError(f"the scaling of {one.name} must be finite, got {one.scaling}.")
+        for part in parts.values():
+            part.read()
+
+
+def _held(array: np.ndarray, where: str) -> Stored:
+    if held_as(array.dtype, array.dtype.name, where) != array.dtype:
+        raise WeightsError(f"{where}: dtype {array.dtype.name} is not supported: use float32.")
+    return Stored(array.shape, where, lambda: array)
 
 
 def _check_shapes(

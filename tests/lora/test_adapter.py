@@ -1,7 +1,9 @@
 """An adapter is a value: its digest is that of what it computes, and nobody can change it."""
 
+import copy
 import dataclasses
 import hashlib
+import pickle
 import struct
 from typing import Any
 
@@ -136,3 +138,21 @@ def test_adapters_that_are_none() -> None:
     one = read().modules[0]
     with pytest.raises(WeightsError, match=f"{one.name} twice"):
         Adapter((one, one))
+
+
+@given(ADAPTERS)
+def test_a_pickled_adapter_is_the_same_and_nobody_can_write_to_it(adapter: Adapter) -> None:
+    for sent in (pickle.loads(pickle.dumps(adapter)), copy.deepcopy(adapter)):
+        assert computed(sent) == computed(adapter) and sent.digest == adapter.digest
+        assert sent == adapter and hash(sent) == hash(adapter)
+        for module in sent.modules:
+            assert dataclasses.is_dataclass(module)
+            for array in module.arrays:
+                with pytest.raises(ValueError, match="WRITEABLE"):
+                    array.flags.writeable = True
+
+
+def test_a_pickled_adapter_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = pickle.dumps(read())
+    monkeypatch.setattr(hashlib, "blake2b", None)
+    assert pickle.loads(sent).rank == 4

@@ -23,8 +23,7 @@ MUTANTS: list[Mutant] = [
          "return (self.a, self.b)", "nor on biases"),
         ("sorted(self.modules, key=lambda one: one.name)", "self.modules",
          "the digest depends on the order in the file"),
-        ("    held = np.frombuffer(native.tobytes(), np.uint8)\n"
-         "    return held.view(native.dtype).reshape(array.shape)\n",
+        ("    return _unpacked(native.tobytes(), native.dtype, array.shape)\n",
          "    return native\n", "the caller's own arrays are kept"),
     ),
     *plant(
