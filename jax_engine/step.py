@@ -166,8 +166,9 @@ class Step(NamedTuple):
         masked: Whether the controller finishes the step with `sample`.
         unread: What it takes from steps that the host has not collected, if anything beside a last
             token of the step before.
-        adapters: LoRA adapters and the slots that they take, before the model runs. A slot, from 1
-            on, keeps its adapter until another one takes it, and no step launched before is touched.
+        adapters: LoRA adapters and the slots that they take, before the model runs. A slot, from
+            1 on, keeps its adapter until another one takes it, and no step launched before is
+            touched. A step without rows may have them, too.
     """
 
     rows: list[Row]
