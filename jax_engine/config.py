@@ -26,6 +26,7 @@ DEQUANTIZED, W8A8 = "dequantized", "w8a8"
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
+MAX_LORA_RANK = 512
 MAX_SWAP_SPACE = 2.0**20  # GiB: a larger number is a mistake
 _COUNTS = (
     "max_model_len",
@@ -38,7 +39,7 @@ _COUNTS = (
 # None means the default, as in vLLM
 _NONE_IS_DEFAULT = (
     "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype",
-    "cudagraph_mode",
+    "cudagraph_mode", "enable_lora", "max_loras", "max_lora_rank",
 )  # fmt: skip
 
 
@@ -201,6 +202,7 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _in_range(name, getattr(self, name), 1)
         self._check_memory()
+        self._check_adapters()
         self._check_scheduling()
 
     def _check_memory(self) -> None:
@@ -215,6 +217,15 @@ class EngineConfig:
             raise ConfigError(
                 f"tensor_parallel_size must be 1 (one device), "
                 f"got {shown(self.tensor_parallel_size)}"
+            )
+
+    def _check_adapters(self) -> None:
+        _in_range("max_loras", self.max_loras, 1)
+        _in_range("max_lora_rank", self.max_lora_rank, 1, MAX_LORA_RANK)
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise ConfigError(
+                f"max_cpu_loras must be at least max_loras ({self.max_loras}), got "
+                f"{shown(self.max_cpu_loras)}: adapters reach the device from there"
             )
 
     def _check_scheduling(self) -> None:
@@ -246,6 +257,11 @@ class EngineConfig:
             if name not in known:
                 raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
         return cls(**own)
+
+    @property
+    def num_cpu_loras(self) -> int:
+        """Adapters that are kept in the host's memory."""
+        return self.max_loras if self.max_cpu_loras is None else self.max_cpu_loras
 
     @property
     def prefix_caching(self) -> bool:

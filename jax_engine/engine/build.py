@@ -1,6 +1,7 @@
 """Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +20,7 @@ from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, tells_kernels
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
+from jax_engine.lora.modules import Modules
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
@@ -56,7 +58,11 @@ _PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of th
 
 @dataclass(frozen=True)
 class EngineParts:
-    """The components of an `LLMEngine`."""
+    """The components of an `LLMEngine`.
+
+    Attributes:
+        modules: Makes the modules that adapters may change; None: they are those of the model.
+    """
 
     config: EngineConfig
     model_config: ModelConfig
@@ -69,6 +75,7 @@ class EngineParts:
     eos_token_ids: frozenset[int]
     head: PoolingHead | None
     draft: DraftParts | None = None
+    modules: Callable[[], Modules] | None = None
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -266,6 +273,7 @@ def build_scheduler(
         preemption_costs=runner.measure_costs,
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
+        max_loras=sizes.max_loras,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,
         max_samples=sizes.max_samples,
     )

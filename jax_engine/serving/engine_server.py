@@ -8,6 +8,7 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import EngineDeadError, JaxEngineError
+from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.messages import (
     Abort,
     Add,
@@ -48,7 +49,10 @@ class EngineServer:
         self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
 
     def receive(self, command: Command) -> None:
-        """Takes a command. A request is checked here, beside the steps that run meanwhile."""
+        """Takes a command. A request is checked here, beside the steps that run meanwhile.
+
+        Its adapter is read here, too: commands behind it wait for that, and no step does.
+        """
         match command:
             case Add():
                 request = self._checked(command)
@@ -74,7 +78,8 @@ class EngineServer:
                 "cache_salt": add.cache_salt,
                 "prediction": add.prediction,
             }
-            request = self._engine.check_request(prompt, params, add.request_id)
+            lora = None if add.lora is None else LoRARequest(**add.lora)
+            request = self._engine.check_request(prompt, params, add.request_id, lora)
             request.serve_as(
                 add.request_id,
                 arrival_time=add.arrival_time,

@@ -30,6 +30,7 @@ class Add(Message, tag="add"):
         params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
         streams: whether there is news after each step; else once, at the end.
         prediction: tokens that the output is expected to have.
+        lora: fields of `LoRARequest`; None: the model alone.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Add(Message, tag="add"):
     timeout: float | None = None
     streams: bool = True
     prediction: list[int] = []
+    lora: dict[str, Any] | None = None
 
 
 class Abort(Message, tag="abort"):

@@ -1,6 +1,7 @@
 """The table of planted bugs."""
 
 from tests.mutation import (
+    adapters,
     attention,
     blocks,
     checkpoints,
@@ -50,6 +51,7 @@ MUTANTS: list[Mutant] = [
     *latent.MUTANTS,
     *layers.MUTANTS,
     *lora.MUTANTS,
+    *adapters.MUTANTS,
     *models.MUTANTS,
     *mosaic.MUTANTS,
     *oracle.MUTANTS,
