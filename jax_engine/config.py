@@ -1,12 +1,19 @@
 """`EngineConfig`: all settings of an engine, with vLLM's names and defaults, checked when made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, InvalidRequestError
-from jax_engine.modes import CudagraphMode, Policy, PreemptionRule, Scheduling
+from jax_engine.modes import (
+    CudagraphMode,
+    HfOverrides,
+    LoadFormat,
+    Policy,
+    PreemptionRule,
+    Scheduling,
+)
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.speculation.config import SpeculativeConfig
@@ -17,13 +24,8 @@ from jax_engine.vllm_settings import (
     without_vllm_settings,
 )
 
-LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
-# Values of `quantization` that are no method of a checkpoint, but what is done when one is loaded.
-DEQUANTIZED, W8A8 = "dequantized", "w8a8"
-# Edits of config.json: fields to replace, or a function of all of them
-HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
 MAX_LORA_RANK = 512

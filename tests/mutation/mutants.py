@@ -1,7 +1,6 @@
 """The table of planted bugs."""
 
 from tests.mutation import (
-    adapters,
     attention,
     blocks,
     checkpoints,
@@ -13,6 +12,7 @@ from tests.mutation import (
     latent,
     layers,
     lora,
+    lora_requests,
     models,
     mosaic,
     oracle,
@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
     *latent.MUTANTS,
     *layers.MUTANTS,
     *lora.MUTANTS,
-    *adapters.MUTANTS,
+    *lora_requests.MUTANTS,
     *models.MUTANTS,
     *mosaic.MUTANTS,
     *oracle.MUTANTS,

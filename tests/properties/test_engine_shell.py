@@ -1,7 +1,7 @@
 """The engine around the core, on a runner without a device: each output is the oracle's, always.
 
 Requests of every kind come and go; they are aborted, they run out of time, their ids come back at
-once, and steps fail where a step can fail. I20, I22, I29 to I37, I51.
+once, and steps fail where a step can fail. I20, I22, I29 to I37, I51, I54.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """The oracle's scheduler and the engine's, given the same requests, make the same decisions.
 
-Both are driven by `Driver`, which asserts I1 to I6, I9 to I13, I15 to I20, I22 and I23 on each
-side. Here their outputs, queues, sequences, tables, free orders and errors are compared (I21), over
-random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
+Both are driven by `Driver`, which asserts I1 to I6, I9 to I13, I15 to I20, I22, I23 and I54 on
+each side. Here their outputs, queues, sequences, tables, free orders and errors are compared (I21),
+over random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
 """
 
 from collections.abc import Callable
