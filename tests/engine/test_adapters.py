@@ -5,6 +5,7 @@ import pickle
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from jax_engine import InvalidRequestError, LLMEngine, LoRARequest, PoolingParam
 from jax_engine.engine.batch import check_all, loras_each
 from jax_engine.engine.calls import Calls
 from jax_engine.lora.adapter import AdaptedModule, Adapter
+from jax_engine.models.pooling_recipe import PoolingRecipe
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
 from jax_engine.serving.engine_server import EngineServer
@@ -70,10 +72,14 @@ def test_outputs_have_the_request_s_own_words_for_its_adapter() -> None:
 
 def test_pooling_with_an_adapter() -> None:
     engine = small_engine(max_loras=2)
+    model: Any = SimpleNamespace(matryoshka_dimensions=None, pooling=PoolingRecipe(), hidden_size=1)
+    engine.model_config = model
+    params = PoolingParams(normalize=False)
     for i, number in enumerate([None, 0, 1, 0]):
-        engine.add_request(str(i), PROMPT, PoolingParams(), lora_request=some_lora(number))
-    plain, first, second, again = (one.outputs.data.tolist() for one in run(engine))
-    assert first == again and len({*map(tuple, (plain, first, second))}) >= 1
+        engine.add_request(str(i), PROMPT, params, lora_request=some_lora(number))
+    found = {one.request_id: one.outputs.data.tolist() for one in run(engine)}
+    plain, first, second, again = (tuple(found[str(i)]) for i in range(4))
+    assert first == again and len({plain, first, second}) == 3
     check_idle(engine)
 
 
