@@ -45,8 +45,10 @@ def test_slots_are_filled_in_order_and_the_longest_idle_goes_first() -> None:
     assert slots.pin(C) == (2, True), "B was left before A"
     assert slots.pin(A) == (1, False), "it is still there"
     assert slots.pinned() == {A.digest: 1, C.digest: 1}
+    slots.unpin(A)
     slots.clear()
-    assert slots.held() == {} and slots.pin(C) == (1, True)
+    assert slots.held() == {} and slots.pin(C) == (1, True) and slots.pin(B) == (2, True)
+    assert not slots.has_room_for(A), "nobody left it here: what was idle is forgotten, too"
 
 
 @given(

@@ -49,11 +49,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return read(path, *args, **options)
 
     monkeypatch.setattr(registry, "read_adapter", counted)
-    # What `os.utime` cannot set: when an inode was changed.
     stamp = registry._file_stamp
-    monkeypatch.setattr(
-        registry, "_file_stamp", lambda path: (*stamp(path)[:4], (*stamp(path), 0, 0, 0, 0)[3])
-    )
+
+    def size_and_time(path: Path) -> tuple[int, ...]:
+        """Without what `os.utime` cannot set: which inode it is, and when that was changed."""
+        return stamp(path)[2:4] + stamp(path)[3:4]
+
+    monkeypatch.setattr(registry, "_file_stamp", size_and_time)
     return found
 
 
