@@ -293,7 +293,7 @@ PREDICTIONS: list[Mutant] = [
     *plant(
         "jax_engine/speculation/speculator.py",
         SPECULATOR,
-        ("            if seq.seq_id not in drafts\n", "", "a drafter is asked beside a prediction"),
+        (" if seq.seq_id not in predicted]", "]", "a drafter is asked beside a prediction"),
         ("(item.drafts or prediction is None)", "True", "who left a prediction rests"),
     ),
     *plant(
