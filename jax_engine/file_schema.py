@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from jax_engine.broken_file import what_instead
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # fits a 32-bit index
@@ -58,7 +59,7 @@ def read_text(path: Path) -> str:
             raise ValueError(f"it has {size} bytes, at most {MAX_FILE_BYTES} are read")
         return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{path} is unreadable: {error}.") from error
+        raise _unreadable(path, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -69,12 +70,18 @@ def read_json(path: Path) -> dict[str, Any]:
         if "\\u" in text:  # a lone surrogate is not text
             json.dumps(raw, ensure_ascii=False).encode()
     except ValueError as error:
-        raise WeightsError(f"{path} is unreadable: {error}.") from error
+        raise _unreadable(path, error) from error
     except RecursionError:
         raise WeightsError(f"{path} is unreadable: its values are nested too deeply.") from None
     if not isinstance(raw, dict):
         raise WeightsError(f"{path} must hold a JSON object, found {type(raw).__name__}.")
     return raw
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsError:
+    return WeightsError(
+        " ".join(filter(None, (f"{path} is unreadable: {error}.", what_instead(path))))
+    )
 
 
 def short(value: object) -> str:

@@ -95,6 +95,23 @@ def host_table() -> str:
     )
 
 
+def draft_model_table() -> str:
+    """Times as fast as without a draft model, by dtype, draft model and kind of text."""
+    saved = load_result("speculation_draft_model")
+    rows = [
+        "| target | draft model | text | right guesses | tokens a step | times as fast |",
+        "|---|---|---|---:|---:|---:|",
+    ]
+    for name, one in saved["result"].items():
+        target, draft, kind = name.split(", ")
+        right = f"{one['accepted_percent']:.0f} %" if one["tokens_per_step"] > 1 else "none made"
+        rows.append(
+            f"| {target} | {draft} | {kind} | {right} "
+            f"| {one['tokens_per_step']:.2f} | {one['speed_ratio']:.2f} |"
+        )
+    return _said(saved, "Greedy, one request at a time.") + "\n\n" + "\n".join(rows)
+
+
 def coupling_table() -> str:
     """How often a guess is right, by how it is drawn."""
     saved = load_result("coupling")

@@ -16,6 +16,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from msgspec import Meta
 
+from jax_engine.broken_file import what_instead
 from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked
 
@@ -74,7 +75,9 @@ class GgufFile:
             with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-            raise WeightsError(f"{path} is unreadable: {error}.") from error
+            raise WeightsError(
+                f"{path} is unreadable: {error}. {what_instead(path) or ''}".rstrip()
+            ) from error
         self._data = np.frombuffer(self._map, np.uint8)
         self._position = 0
         self.metadata: dict[str, Any] = {}
@@ -95,7 +98,7 @@ class GgufFile:
         if version not in (2, 3):
             raise WeightsError(
                 f"{self.path} is not a little-endian GGUF file of version 2 or 3: it starts with "
-                f"{magic!r}, version {version}."
+                f"{magic!r}, version {version}. {self._instead()}".rstrip()
             )
         num_tensors, num_keys = self._scalar("Q"), self._scalar("Q")
         if num_tensors > MAX_TENSORS or num_keys > MAX_KEYS:
@@ -111,6 +114,12 @@ class GgufFile:
         start = -(-self._position // alignment) * alignment
         for name, type_id, shape, offset in table:
             self.tensors[name] = self._tensor(name, type_id, shape, start + offset)
+
+    def _instead(self) -> str:
+        """What to do about a file that is none of GGUF's."""
+        if self._map[:1] == b"{" or self._map[8:9] == b"{":  # JSON, or safetensors
+            return f"If it is a file of a model's directory, give the directory: {self.path.parent}"
+        return what_instead(self.path) or ""
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(f"<{code}", self._map, self._position)

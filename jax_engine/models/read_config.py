@@ -1,6 +1,7 @@
 """Reads a model's configuration: config.json of a directory, or the metadata of a GGUF file."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> 
     config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
     config = dataclasses.replace(config, pooling=recipe_of_directory(directory))
     generation = directory / "generation_config.json"
-    if not generation.exists():
+    if not os.path.lexists(generation):  # a link to nothing is a broken file
         return config
     extra = checked(read_json(generation), GenerationFields, generation.name).eos_token_id
     eos = tuple(dict.fromkeys((*config.eos_token_ids, *token_ids(extra))))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from jax_engine.broken_file import dead_links
 from jax_engine.errors import JaxEngineError, ModelNotFoundError, WeightsError
 from jax_engine.file_schema import short
 from jax_engine.missing_package import need
@@ -16,6 +17,7 @@ from jax_engine.models.default_model import default_model_path
 from jax_engine.models.weight_files import (
     chosen_files,
     files_of,
+    is_of_macos,
     left_over,
     read_index,
 )
@@ -70,15 +72,22 @@ def resolve_model(model: str | None, *, config_only: bool = False, hub: HubOptio
 def _local_directory(path: Path) -> Path:
     if os.path.exists(path / "config.json"):
         return path
-    ggufs = sorted(path.glob("*.gguf"))
+    ggufs = sorted(one for one in path.glob("*.gguf") if not is_of_macos(one))
     first = [one for one in ggufs if one.name.endswith(f"-00001-of-{len(ggufs):05}.gguf")]
     if len(ggufs) == 1 or len(first) == 1:  # one file, or all parts of a split one
         return (first or ggufs)[0]
     raise ModelNotFoundError(
         f"model {str(path)!r}: the directory has no config.json and {len(ggufs)} GGUF files"
         f"{_instead(files_of(path, None))}. "
-        "Give a directory in Hugging Face layout, or the path of one GGUF file."
+        f"Give a directory in Hugging Face layout, or the path of one GGUF file.{_inner(path)}"
+        f"{dead_links([path / 'config.json'])}"
     )
+
+
+def _inner(path: Path) -> str:
+    """The place of a model within a directory, for messages, if there is one."""
+    found = [*path.glob("*/config.json"), *path.glob("snapshots/*/config.json")]
+    return f" There is one in {found[0].parent}: give that path." if len(found) == 1 else ""
 
 
 def _instead(names: set[str]) -> str:

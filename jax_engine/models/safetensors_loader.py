@@ -10,6 +10,7 @@ import ml_dtypes  # noqa: F401  registers bfloat16 with NumPy, which safetensors
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from jax_engine.broken_file import dead_links, what_instead
 from jax_engine.errors import WeightsError
 from jax_engine.models.safetensors_raw import RawFile
 from jax_engine.models.weight_files import (
@@ -94,7 +95,8 @@ def _open(path: Path) -> Any:
     except (SafetensorError, OSError) as error:
         size = path.stat().st_size if path.exists() else 0
         raise WeightsError(
-            f"{path} ({size} bytes) is not a whole safetensors file: {error}. Download it again."
+            f"{path} ({size} bytes) is not a whole safetensors file: {error}. "
+            f"{what_instead(path) or 'Download it again.'}"
         ) from error
 
 
@@ -106,7 +108,11 @@ def _opened(directory: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
     """
     index = read_index(directory)
     names = files_of(directory, index)
-    opened = {name: _open(directory / name) for name in chosen_files(names, index, directory)}
+    try:
+        chosen = chosen_files(names, index, directory)
+    except WeightsError as error:
+        raise WeightsError(f"{error}{dead_links(directory.glob('*.safetensors'))}") from error
+    opened = {name: _open(directory / name) for name in chosen}
     lost = _misplaced(index or {}, opened)
     if index and lost and WHOLE not in names:
         raise WeightsError(

@@ -18,7 +18,7 @@ from jax_engine.models.schemas import IndexFields
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
-# What else lies beside weights, by how its name begins, and what to do with it.
+# What else lies beside weights, by its name, and what to do with it.
 _OTHERS = {
     r"adapter": "a LoRA adapter: merge it with peft's merge_and_unload, and give the merged model",
     r"consolidated": "weights under the names of Meta's or Mistral's own code; a directory in "
@@ -26,6 +26,8 @@ _OTHERS = {
     r"original/": "files of Meta's own code, which are not read",
     r"(v|value)_?head": "a value head of reinforcement learning: generation does not use it",
     r"(optimizer|scheduler|rng_state|training_args)": "the state of a training run",
+    r".*\.(part|partial|incomplete|crdownload|download|aria2)$": "an unfinished download: "
+    "download it again",
 }
 _UNKNOWN = "neither the index nor a standard name makes it the model's"
 
@@ -127,7 +129,13 @@ def files_of(directory: Path, index: Mapping[str, str] | None) -> set[str]:
     """The names of a directory's files, of those in its folders, and of those of the index."""
     found = {*directory.glob("*"), *directory.glob("*/*")}
     found |= {directory / name for name in (index or {}).values()}
-    return {one.relative_to(directory).as_posix() for one in found if one.is_file()}
+    files = (one for one in found if one.is_file() and not is_of_macos(one))
+    return {one.relative_to(directory).as_posix() for one in files}
+
+
+def is_of_macos(file: Path) -> bool:
+    """Whether it holds what macOS knows of the file of the same name, on other systems' disks."""
+    return file.name.startswith("._")
 
 
 def _no_weights(names: Collection[str], where: object) -> str:

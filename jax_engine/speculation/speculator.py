@@ -42,7 +42,7 @@ class Speculator:
         self._setups: dict[int, RequestSetup] = {}
         self._paces: dict[int, Pace] = {}
         self._asked: set[int] = set()
-        self._costs = StepCosts()
+        self._costs = StepCosts(draft_cost)
         self._following = (
             drafter if isinstance(drafter, DraftModelDrafter) and drafter.follows else None
         )
@@ -68,27 +68,25 @@ class Speculator:
         wanting = self._wanting(list(_decodes(running)))
         self._asked = {seq.seq_id for seq, _ in wanting}
         self._verified, self._behind = self._behind, None
-        drafts = _predicted(groups, wanting)
+        predicted = _predicted(groups, wanting)
         if self._verified is not None:
-            unread = self._take(self._verified, scheduler, groups, wanting)
-            self._asked &= unread.keys() | drafts.keys()
-            drafts = unread | drafts
+            drawn = self._take(self._verified, scheduler, groups, wanting)
+            self._asked &= drawn.keys() | predicted.keys()
         else:
-            asked = [
-                self._asked_for(scheduler, seq, groups[seq.seq_id], most)
-                for seq, most in wanting
-                if seq.seq_id not in drafts
-            ]
-            if asked:
-                drafts |= self._ask(asked)
-        return self._worthwhile(drafts, len(groups)) if self._adaptive else drafts
+            left = [(seq, most) for seq, most in wanting if seq.seq_id not in predicted]
+            drawn = self._draw(scheduler, groups, left)
+        if not self._adaptive:
+            return drawn | predicted
+        if self._draft_cost:  # those that are drawn are paid already
+            return drawn | self._worthwhile(predicted, len(groups))
+        return self._worthwhile(drawn | predicted, len(groups))
 
     def follow(self, scheduler: Scheduler, plan: SchedulerOutput, ticket: Ticket) -> None:
         """Has a draft model go on behind a step that the host has not read, where it can."""
         if self._following is None:
             return
         decodes = [(item.seq, item.group.max_drafts) for item in plan.scheduled if _drafts(item)]
-        wanting = self._wanting(decodes)
+        wanting = self._worth_drawing(self._wanting(decodes), len(plan.scheduled))
         if not wanting:
             return
         groups = {item.seq.seq_id: item.group for item in plan.scheduled}
@@ -161,6 +159,30 @@ class Speculator:
     ) -> Asked:
         return _asked(seq, group, most, self._held(scheduler, seq, group))
 
+    def _draw(
+        self,
+        scheduler: Scheduler,
+        groups: Mapping[int, SequenceGroup],
+        wanting: Sequence[tuple[TokenSequence, int]],
+    ) -> dict[int, list[int]]:
+        """What the drafter guesses for the sequences that are worth asking it for."""
+        worth = self._worth_drawing(wanting, len(groups))
+        asked = [self._asked_for(scheduler, seq, groups[seq.seq_id], most) for seq, most in worth]
+        self._asked -= {seq.seq_id for seq, _ in wanting} - {one.seq_id for one in asked}
+        return self._ask(asked) if asked else {}
+
+    def _worth_drawing(
+        self, wanting: Sequence[tuple[TokenSequence, int]], rows: int
+    ) -> list[tuple[TokenSequence, int]]:
+        """How many guesses are worth what a draft model takes to draw them.
+
+        Those that are looked up cost nothing before they are verified (`_worthwhile`).
+        """
+        if not (self._adaptive and self._draft_cost):
+            return list(wanting)
+        kept = self._likeliest({seq.seq_id: most for seq, most in wanting}, rows)
+        return [(seq, kept[seq.seq_id]) for seq, _ in wanting if kept[seq.seq_id]]
+
     def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
         """What the drafter guesses; nothing if it fails."""
         try:
@@ -178,11 +200,7 @@ class Speculator:
 
     def _worthwhile(self, drafts: dict[int, list[int]], rows: int) -> dict[int, list[int]]:
         """Those guesses that are worth a longer step: the most probable ones."""
-        likeliest = self._chances({seq_id: len(guesses) for seq_id, guesses in drafts.items()})
-        count = self._costs.count(rows, [chance for chance, _ in likeliest], spends=True)
-        if count == len(likeliest):
-            return drafts
-        kept = Counter(seq_id for _, seq_id in likeliest[:count])
+        kept = self._likeliest({seq_id: len(guesses) for seq_id, guesses in drafts.items()}, rows)
         dropped = {seq_id for seq_id, guesses in drafts.items() if guesses and not kept[seq_id]}
         self._asked -= dropped  # they were not tried
         return {
@@ -190,6 +208,16 @@ class Speculator:
             for seq_id, guesses in drafts.items()
             if seq_id not in dropped
         }
+
+    def _likeliest(self, counts: dict[int, int], rows: int) -> Counter[int]:
+        """How many guesses of each sequence are worth a longer step: the most probable ones.
+
+        Args:
+            counts: How many there may be, by seq_id.
+        """
+        likeliest = self._chances(counts)
+        count = self._costs.count(rows, [chance for chance, _ in likeliest], spends=True)
+        return Counter(seq_id for _, seq_id in likeliest[:count])
 
     def _chances(self, counts: dict[int, int]) -> list[tuple[float, int]]:
         """How probable it is that guesses are right, with those before them; the best first.

@@ -19,9 +19,15 @@ TRIALS, MOST_SAVED = 0.01, 1.0
 
 
 class StepCosts:
-    """The times of steps without prompts, by their size."""
+    """The times of steps without prompts, by their size.
 
-    def __init__(self) -> None:
+    Args:
+        draft_cost: As in `Pace`, of one guess for each sequence. A step's time includes what its
+            guesses took to draw.
+    """
+
+    def __init__(self, draft_cost: float = 0.0) -> None:
+        self._draft_cost = draft_cost
         self._seen: dict[tuple[int, bool], _Times] = {}
         self._num_steps = 0
         self._saved = MOST_SAVED / 2
@@ -43,7 +49,7 @@ class StepCosts:
         Where none of its size was seen, it is taken to grow little from the next smaller one: so
         larger steps are tried, and then known.
         """
-        likely = 1 + ANY + EACH * num_drafts
+        likely = 1 + ANY + EACH * num_drafts + self._draft_cost * -(-num_drafts // rows)
         plain = self._seconds(padded(rows), with_drafts=False)
         size, growth = padded(rows + num_drafts), 1.0
         while plain and size:  # a coarse clock may show no time at all

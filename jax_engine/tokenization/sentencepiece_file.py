@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from jax_engine.broken_file import what_instead
 from jax_engine.errors import ConfigError, WeightsError
 
 BPE = 2  # of TrainerSpec.model_type; Unigram is 1, and the default
@@ -52,7 +53,10 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     except ConfigError:  # a ValueError, too
         raise
     except (OSError, ValueError, IndexError, struct.error) as error:
-        raise WeightsError(f"{path} is no SentencePiece model: {error}.") from error
+        instead = what_instead(path) or ""
+        raise WeightsError(
+            f"{path} is no SentencePiece model: {error}. {instead}".rstrip()
+        ) from error
 
 
 def _model(data: bytes, path: Path) -> SentencePieceModel:

@@ -1,5 +1,6 @@
 """Text to token ids and back, from a directory's files or from the fields of a GGUF file."""
 
+import codecs
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokenizers import Tokenizer as Backend
 
+from jax_engine.broken_file import what_instead
 from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
@@ -193,7 +195,7 @@ def _gguf_templates(file: "GgufFile", default: str | None) -> dict[str, str]:
 
 def _from_directory(directory: Path) -> Tokenizer:
     file = directory / "tokenizer_config.json"
-    raw = read_json(file) if file.exists() else {}
+    raw = read_json(file) if os.path.lexists(file) else {}
     fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
     described = described_tokens(directory, fields, raw)
     backend, named = _backend(directory, fields, described)
@@ -207,13 +209,14 @@ def _backend(
 ) -> tuple[Backend, dict[str, str]]:
     """The tokenizer, and the special tokens that its files name."""
     file = directory / "tokenizer.json"
-    if not file.exists():
+    if not os.path.lexists(file):  # a link to nothing is a broken tokenizer
         return backend_without_json(directory, fields)
     try:
-        backend = unpadded(Backend.from_file(str(file)))
+        backend = unpadded(Backend.from_buffer(file.read_bytes().removeprefix(codecs.BOM_UTF8)))
         add_tokens(backend, described, directory)
     except Exception as error:  # the library raises bare Exceptions
-        raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
+        instead = what_instead(file) or ""
+        raise WeightsError(f"{file} is not a tokenizer: {error}. {instead}".rstrip()) from error
     return backend, {}
 
 
@@ -224,6 +227,6 @@ def _templates(directory: Path, fields: TokenizerConfigFields) -> dict[str, str]
         template = read_text(file)
     if isinstance(template, str):
         template = [NamedTemplate(DEFAULT, template)]
-    named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    named = sorted((directory / "additional_chat_templates").glob("[!.]*.jinja"))
     found = {entry.name: entry.template for entry in template or ()}
     return found | {one.stem: read_text(one) for one in named}

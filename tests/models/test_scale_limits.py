@@ -18,8 +18,17 @@ from jax_engine.models.gguf.codes import LAYOUTS
 from jax_engine.models.gguf.tensors import GgufTensors
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.weights.codes import numbers, row_dtype
-from reference.quantization import awq, compressed_tensors, gptq, mxfp4, nvfp4
-from tests.models.quantised_files import Stored, module, opened, read, read_rows
+from reference.quantization import (
+    awq,
+    compressed_tensors,
+    fp8,
+    gptq,
+    mxfp4,
+    nf4,
+    nvfp4,
+    squeezellm,
+)
+from tests.models.quantised_files import Stored, module, nf4_parts, opened, read, read_rows
 from tests.models.test_gguf import SCALES
 from tests.models.test_quantization_floats import compressed
 
@@ -74,6 +83,53 @@ def test_packed_codes_of_compressed_tensors(bits: int, symmetric: bool, tmp_path
     source = opened(tmp_path, module(NAME, parts), config | {"config_groups": groups})
     with np.errstate(over="ignore"):
         check(source, compressed_tensors.decode_packed(stored, bits))
+
+
+def test_codes_of_one_byte_with_a_scale_for_each_output(tmp_path: Path) -> None:
+    stored = compressed_tensors.quantise_integers(random_matrix(), K)
+    stored = stored._replace(weight_scale=np.resize(FLOATS, stored.weight_scale.shape))
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    config = {"quant_method": "compressed-tensors", "format": "int-quantized"}
+    source = opened(tmp_path, module(NAME, stored._asdict()), config | {"config_groups": groups})
+    check(source, compressed_tensors.decode_integers(stored))
+
+
+@pytest.mark.parametrize("block", [(1, K), (8, 48)], ids=["outputs", "blocks"])
+def test_every_code_of_fp8(block: tuple[int, int], tmp_path: Path) -> None:
+    codes = np.resize(np.arange(256, dtype=np.uint8), (N, K))
+    scales = np.resize(FLOATS, (N // block[0], K // block[1]))
+    parts = {"weight": Stored(codes, "F8_E4M3"), "weight_scale": scales}
+    config: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    if block[1] < K:
+        config["weight_block_size"] = list(block)
+    with np.errstate(all="ignore"):
+        expected = fp8.decode(fp8.Tensors(codes, scales, block))
+        check(opened(tmp_path, module(NAME, parts), config), expected)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_nf4(nested: bool, tmp_path: Path) -> None:
+    stored = nf4.quantise(random_matrix((256, 128)), nested=nested)
+    if stored.nested is None:
+        stored = stored._replace(absmax=np.resize(FLOATS, stored.absmax.shape))
+    else:  # codes of all scales, and all kinds of factors of codes
+        inner = stored.nested._replace(absmax=np.resize(FLOATS, stored.nested.absmax.shape))
+        codes = np.resize(np.arange(256, dtype=np.uint8), stored.absmax.shape)
+        stored = stored._replace(absmax=codes, nested=inner)
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    check(opened(tmp_path, module(NAME, nf4_parts(stored)), config), nf4.decode(stored))
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+@pytest.mark.parametrize("numbers", [HALVES, FLOATS], ids=["float16", "float32"])
+def test_tables_of_squeezellm(bits: int, numbers: np.ndarray, tmp_path: Path) -> None:
+    stored = squeezellm.quantise(random_matrix(), bits)
+    stored = stored._replace(lookup_table=np.resize(numbers, stored.lookup_table.shape))
+    source = opened(
+        tmp_path, module(NAME, stored._asdict()), {"quant_method": "squeezellm", "wbits": bits}
+    )
+    np.testing.assert_array_equal(read(source, WEIGHT), squeezellm.decode(stored, bits))
 
 
 @pytest.mark.parametrize("divisor", [2.0**-100, 1.0, 2.0**100, 3.0e38])

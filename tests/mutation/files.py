@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 FILES = ("tests/models/test_weight_files.py",)
+BROKEN = ("tests/models/test_broken_folders.py",)
 POOLING = ("tests/engine/test_pooling.py", "tests/models/test_pooling_recipe.py")
 ENDS = ("tests/models/test_gguf_ends.py",)
 TEMPLATES = ("tests/tokenization/test_chat_templates.py",)
@@ -25,6 +26,29 @@ MUTANTS: list[Mutant] = [
         FILES,
         ("if what_else(one) is None]\n    if not", "]\n    if not", "an adapter may be the model"),
         ("numbers == whole", "True", "a set that lacks a file is read"),
+    ),
+    *plant(
+        "jax_engine/broken_file.py",
+        BROKEN,
+        ("text.startswith(kind)", "False", "a page that begins with a blank line is not known"),
+        ("if not start:", "if False:", "an empty file is not known"),
+        ("one.is_symlink() and", "", "a file that is not there is called a link"),
+    ),
+    *plant(
+        "jax_engine/models/weight_files.py",
+        BROKEN,
+        (" and not is_of_macos(one)", "", "macOS's files beside others may be the model"),
+    ),
+    *plant(
+        "jax_engine/models/resolve.py",
+        BROKEN,
+        ("if len(found) == 1 else", "if found else", "one of several models is named"),
+        ("if not is_of_macos(one)", "if one", "macOS's file beside one of GGUF makes two"),
+    ),
+    *plant(
+        "jax_engine/models/quantization/opening.py",
+        BROKEN,
+        ("outer.quantization if found is None else found", "found", "MLX's older word is not read"),
     ),
     *plant(
         "jax_engine/models/gguf_parts.py",

@@ -108,6 +108,8 @@ ENGINE: list[Mutant] = [
         ("            self._saved -= max(0.0, loss)\n", "            pass\n",
          "trials cost what they like"),
         ("max(1, padded(rows + 1) - rows)", "1", "a trial leaves rows empty"),
+        (" + self._draft_cost * -(-num_drafts // rows)", "",
+         "a draft model's guesses cost nothing before they are tried"),
     ),
     *plant(
         "jax_engine/speculation/speculator.py",
@@ -116,6 +118,10 @@ ENGINE: list[Mutant] = [
          "who was not tried rests"),
         ("key=lambda one: -one[0]", "key=lambda one: one[0]", "the least likely guesses are kept"),
         ("spends=False) > 0", "spends=False) >= 0", "each step waits for guesses"),
+        ("if not (self._adaptive and self._draft_cost):", "if True:",
+         "a draft model draws guesses that are dropped"),
+        ("        if self._draft_cost:  # those that are drawn are paid already\n",
+         "        if False:\n", "guesses that are paid are dropped"),
     ),
     *plant(
         "jax_engine/speculation/ngram.py",
@@ -287,7 +293,7 @@ PREDICTIONS: list[Mutant] = [
     *plant(
         "jax_engine/speculation/speculator.py",
         SPECULATOR,
-        ("            if seq.seq_id not in drafts\n", "", "a drafter is asked beside a prediction"),
+        (" if seq.seq_id not in predicted]", "]", "a drafter is asked beside a prediction"),
         ("(item.drafts or prediction is None)", "True", "who left a prediction rests"),
     ),
     *plant(

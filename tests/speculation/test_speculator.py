@@ -54,8 +54,8 @@ def scheduler(*running: SequenceGroup) -> Any:
     return SimpleNamespace(running=list(running), seq_ids=ids)
 
 
-def speculator(drafter: Any, *, adaptive: bool = False) -> Speculator:
-    return Speculator(drafter, VOCABULARY, adaptive=adaptive)
+def speculator(drafter: Any, *, adaptive: bool = False, draft_cost: float = 0.0) -> Speculator:
+    return Speculator(drafter, VOCABULARY, adaptive=adaptive, draft_cost=draft_cost)
 
 
 def plan(*groups: SequenceGroup, drafts: int = 0, num_samples: int = 1) -> SchedulerOutput:
@@ -277,6 +277,35 @@ def test_a_full_batch_has_no_guesses_where_they_make_its_steps_twice_as_long() -
     asker.learn(plan(*groups).scheduled, {}, 1.0)
     # They did not rest for that: alone it is another thing
     assert asker.propose(scheduler(groups[0])) == {0: [1, 2, 3]}
+
+
+def test_a_draft_model_is_not_asked_for_guesses_that_would_be_dropped() -> None:
+    """It has run when its guesses are there. Steps with guesses take three times as long here."""
+    drafter = Drafter()
+    free, groups = speculator(drafter, adaptive=True), [group(1)]
+    asker = speculator(drafter, adaptive=True, draft_cost=0.1)
+    for one in (asker, free):
+        seen(one, groups, 0, 1.0)
+        for drafts in (1, 3, 5):
+            seen(one, groups, drafts, 3.0)
+    for _ in range(40):
+        assert asker.propose(scheduler(*groups)) == {} and not drafter.asked
+        asker.learn(plan(*groups).scheduled, {}, 1.0)
+    assert free.propose(scheduler(*groups)) == {} and drafter.asked == [(1, 5)]
+
+
+def test_what_a_draft_model_drew_is_verified_and_learned_from() -> None:
+    """Predicted guesses beside it cost nothing, and are verified where that is worth it."""
+    drafter = Drafter(lambda one: [1] * one.most)
+    asker = speculator(drafter, adaptive=True, draft_cost=0.2)
+    drawn, predicted = group(1), predicting(2, [7, 8, 9])
+    found = asker.propose(scheduler(drawn, predicted))
+    assert drafter.asked == [(1, 1)] and found == {1: [1], 2: [8]}
+    asker.learn(plan(drawn, drafts=1).scheduled, {1: 1})
+    assert len(asker.propose(scheduler(drawn, predicted))[1]) > 1
+    # Its guesses cost more than they give: it rests, though what it drew was verified
+    slow = speculator(drafter, adaptive=True, draft_cost=1.5)
+    assert slow.propose(scheduler(group(3))) == {}
 
 
 def test_a_full_batch_has_guesses_where_they_cost_little() -> None:

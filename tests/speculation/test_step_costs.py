@@ -130,3 +130,11 @@ def test_a_trial_fills_the_step() -> None:
     assert costs.count(6, [0.0] * 9, spends=True) == 2
     assert costs.count(8, [0.0] * 20, spends=True) == 8
     assert costs.count(8, [0.0] * 3, spends=True) == 3
+
+
+def test_what_a_draft_model_costs_counts_before_a_step_was_seen() -> None:
+    """Once for each guess in a row: it draws those of all sequences together."""
+    costs = StepCosts(draft_cost=0.5)
+    assert costs.ratio(1, 3) == pytest.approx(1 + ANY + 3 * EACH + 1.5)
+    assert costs.ratio(4, 4) == pytest.approx(1 + ANY + 4 * EACH + 0.5)
+    assert costs.ratio(4, 5) == pytest.approx(1 + ANY + 5 * EACH + 1.0)

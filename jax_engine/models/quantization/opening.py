@@ -52,6 +52,7 @@ class Outer(msgspec.Struct, frozen=True):
 
     quantization_config: dict[str, Any] | None = None
     compression_config: dict[str, Any] | None = None
+    quantization: Any = None  # MLX's
 
 
 def open_quantized(
@@ -89,11 +90,12 @@ def quantization_config(config: Mapping[str, Any], directory: Path) -> Mapping[s
     """What config.json, or ModelOpt's own file, says about weights; None: they are not quantised.
 
     Raises:
-        ConfigError: It is no dictionary.
+        ConfigError: It is no dictionary, or MLX's.
         WeightsError: The file is unreadable.
     """
     outer = checked(config, Outer, "config.json")
     found = outer.quantization_config
+    _refuse_mlx(outer.quantization if found is None else found, directory)
     if not found and outer.compression_config:
         found = {"quant_method": "compressed-tensors", **outer.compression_config}
     file = directory / MODELOPT_FILE
@@ -102,6 +104,16 @@ def quantization_config(config: Mapping[str, Any], directory: Path) -> Mapping[s
         if modelopt.inner(found).quant_algo is None:  # only the KV cache is
             return None
     return found or None
+
+
+def _refuse_mlx(raw: Any, directory: Path) -> None:
+    """Raises ConfigError for what MLX writes, which names no method."""
+    if isinstance(raw, dict) and "quant_method" not in raw and raw.keys() >= {"bits", "group_size"}:
+        raise ConfigError(
+            f"{directory} holds codes of MLX (config.json: {short(raw['bits'])} bits in groups of "
+            f"{short(raw['group_size'])}), which are not read. Take the model that they were made "
+            "from, or a GGUF file of it."
+        )
 
 
 def method_of(raw: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ from jax_engine.serving.openai.running import ClientGone
 from jax_engine.serving.openai.scores import rerank, score
 from jax_engine.serving.openai.service import Service, no_model
 from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
-from jax_engine.serving.openai.wrappers import RequestIds, RootPath
+from jax_engine.serving.openai.wrappers import RequestIds, RootPath, Slashes
 
 CLIENT_CLOSED = 499  # nobody reads this answer
 
@@ -74,6 +74,7 @@ def make_app(service: Service) -> FastAPI:
         app.add_middleware(RequestIds)
     if settings.root_path:
         app.add_middleware(RootPath, prefix=settings.root_path)
+    app.add_middleware(Slashes)
     return app
 
 

@@ -174,10 +174,20 @@ def _unread(cause: BaseException | None) -> str:
     return "the body must be JSON in UTF-8"
 
 
+def _near(path: str, app: FastAPI) -> str:
+    """The path that a client with another base URL may have meant, for messages."""
+    end = re.sub(r"^(/v1)+(?=/)", "", path.lower())
+    known = {getattr(route, "path", "") for route in app.routes}
+    found = next((one for one in (f"/v1{end}", end) if one in known and one != path), None)
+    return "" if found is None else f": did you mean {found}"
+
+
 def _of_http(error: HTTPException, request: Request) -> ApiError:
     status = error.status_code
     if status == 404:
-        return ApiError(404, f"there is nothing at {shown(request.url.path)}", code="not_found")
+        path = request.scope["path"]
+        message = f"there is nothing at {shown(path)}{_near(path, request.app)}"
+        return ApiError(404, message, code="not_found")
     if status == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         message = f"{request.method[:20]} is not allowed here: use {allowed}"

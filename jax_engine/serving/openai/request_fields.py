@@ -81,7 +81,13 @@ class Fields(BaseModel):
         for name in data:
             if name not in known and name not in cls.harmless and data[name] is not None:
                 raise field_error(name, _unknown(name, sorted(known)))
-        return handler({k: v for k, v in data.items() if k in known and v is not None})
+        return handler({k: _number(v) for k, v in data.items() if k in known and v is not None})
+
+
+def _number(value: Any) -> Any:
+    """A whole number without a point: languages that know floats alone write 9 as 9.0."""
+    whole = type(value) is float and value.is_integer() and abs(value) < 2**53
+    return int(value) if whole else value
 
 
 def field_error(name: str, problem: str) -> PydanticCustomError:

@@ -1,10 +1,25 @@
-"""What flags of the server do to every request and answer, whatever its endpoint."""
+"""What is done to every request and answer, whatever its endpoint: some of it by flags."""
 
+import re
 import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID = b"x-request-id"
+
+
+class Slashes:
+    """Takes slashes too many off paths, as of a base URL that ends with one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] == "http":
+            path = re.sub("//+", "/", scope["path"])
+            scope = {**scope, "path": path.removesuffix("/") or "/"}
+        await self._app(scope, receive, send)
 
 
 class RootPath:
