@@ -1,6 +1,7 @@
 """The table of planted bugs."""
 
 from tests.mutation import (
+    adapters,
     attention,
     blocks,
     checkpoints,
@@ -40,6 +41,7 @@ from tests.mutation import (
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
+    *adapters.MUTANTS,
     *attention.MUTANTS,
     *blocks.MUTANTS,
     *checkpoints.MUTANTS,
