@@ -56,7 +56,7 @@ def merged_checkpoint(case: dict[str, Any], adapter: Adapter, folder: Path) -> P
     if any(one.name == "lm_head" or one.name.endswith(EMBEDDINGS) for one in adapter.modules):
         config, tensors = untied(config, tensors)
     merged = merged_weights(tensors, adapter.modules, turned)
-    single = {name: tensor.astype(np.float32) for name, tensor in merged.items()}
+    single = {name: tensor.astype(np.float32, order="C") for name, tensor in merged.items()}
     return write_checkpoint(folder, config, single)
 
 
@@ -64,7 +64,7 @@ def untied(
     config: dict[str, Any], tensors: dict[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The same model, whose head has a copy of the embedding if they were one."""
-    if "lm_head.weight" in tensors:
+    if tensors.keys() & {"lm_head.weight", "embed_out.weight"}:
         return config, tensors
     tables = tuple(f"{one}.weight" for one in EMBEDDINGS)
     (table,) = (name for name in tensors if name.endswith(tables))
@@ -410,7 +410,7 @@ def merged_with_bias(case: dict[str, Any], adapter: Adapter, folder: Path) -> Pa
     config, tensors = untied(case["config"], tensors_of(case))
     merged = merged_weights(tensors, bare.modules, [one.name])
     merged[f"{one.name}.weight"] = merged[f"{one.name}.weight"] + one.scaling * one.bias
-    single = {name: tensor.astype(np.float32) for name, tensor in merged.items()}
+    single = {name: tensor.astype(np.float32, order="C") for name, tensor in merged.items()}
     return write_checkpoint(folder, config, single)
 
 
