@@ -151,7 +151,8 @@ def _exact_product(
         precision=jax.lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
-    return jax.lax.optimization_barrier(out)[:, : len(matrix)]
+    found: Array = jax.lax.optimization_barrier(out)[:, : len(matrix)]
+    return found
 
 
 def normalised(

@@ -118,11 +118,12 @@ class CompiledSteps:
 
     def _held(self, shape: StepShape) -> list[Array]:
         """What a step reads: the weights, and behind them the slots if it may have adapters."""
-        return [*self.weights, *self.slots.arrays] if self._adapts(shape) else self.weights
+        slots = self._slots(shape)
+        return self.weights if slots is None else [*self.weights, *slots.arrays]
 
-    def _adapts(self, shape: StepShape) -> bool:
-        """Whether a step has adapters, or might have some where a branch costs nothing."""
-        return self.slots is not None and (shape.lora or not this_device().branches_wait)
+    def _slots(self, shape: StepShape) -> AdapterSlots | None:
+        """The slots, if a step has adapters, or might have some where a branch costs nothing."""
+        return self.slots if shape.lora or not this_device().branches_wait else None
 
     def has(self, shape: StepShape) -> bool:
         """Whether a step of this shape can run at once."""

@@ -55,7 +55,8 @@ def prompt_logprobs(
         )
         return jax.tree.leaves(output)
 
-    chunks, num_slots = (hidden, targets), 0
+    chunks: tuple[Array, ...] = hidden, targets
+    num_slots = 0
     if adapters is not None:
         num_slots = len(adapters.starts) - 2
         chunks += (jnp.pad(adapters.slot, (0, padding)).reshape(-1, rows),)

@@ -80,7 +80,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/worker/compiled_steps.py",
         PLAN,
-        ("(shape.lora or not this_device().branches_wait)", "not this_device().branches_wait",
+        ("if shape.lora or not this_device().branches_wait", "if not this_device().branches_wait",
          "where branches wait no step has adapters"),
         ("adapters.slot[index]", "adapters.slot[:rows]", "heads take other rows' adapters"),
     ),
