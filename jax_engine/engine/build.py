@@ -340,7 +340,8 @@ def _memory(
 
     The slots of adapters count as weights.
     """
-    dtype, slots = resolve_cache_dtype(config), _slots(config, model)
+    slots = _slots(config, model)
+    dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
     if slots is not None:

@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/weights/low_rank.py",
         KERNELS,
-        ("    rows[missing] = 0\n", "", "padding of panels is not zero"),
+        ("        rows[missing] = 0\n", "", "padding of panels is not zero"),
         ("run = runs[1 if gated and start >= size // 2 else 0]", "run = runs[0]",
          "gate and up do not alternate"),
     ),

@@ -356,7 +356,7 @@ def test_what_slots_take(llama: Path, dtype: str, held: int) -> None:
     model = open_model(str(llama), dtype=dtype).abstract
     slots = AdapterSlots(model, 2, 17, dtype)
     config = model.config
-    width, layers = config.hidden_size, config.num_layers
+    width, layers = config.hidden_size, config.spec.num_layers
     assert not any(isinstance(array, jnp.ndarray) for array in slots.arrays)
     a_of_qkv = next(one for one in slots.arrays if one.shape[2] == 3 * 2)
     assert a_of_qkv.shape == (layers, 2, 6, width // 2, 32)
