@@ -1,6 +1,7 @@
 """The table of planted bugs."""
 
 from tests.mutation import (
+    adapters,
     attention,
     blocks,
     checkpoints,
@@ -41,6 +42,7 @@ from tests.mutation import (
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
+    *adapters.MUTANTS,
     *attention.MUTANTS,
     *blocks.MUTANTS,
     *checkpoints.MUTANTS,
