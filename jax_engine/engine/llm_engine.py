@@ -47,6 +47,7 @@ from jax_engine.errors import (
     InvalidRequestError,
 )
 from jax_engine.lora.adapter import Adapter
+from jax_engine.lora.leaves import check_of
 from jax_engine.lora.modules import modules_of
 from jax_engine.lora.registry import AdapterRegistry
 from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
@@ -97,6 +98,9 @@ class LLMEngine:
             parts.modules or partial(modules_of, parts.model_config),
             self.config.max_lora_rank,
             self.config.num_cpu_loras,
+            check=None
+            if parts.modules
+            else check_of(parts.model_config, self.config.max_lora_rank),
         )
         self._pid = os.getpid()
         self.driver: int | None = None

@@ -6,18 +6,21 @@ columns as rows. So B is read by the same transforms as the weight, out of the a
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from jax_engine.errors import WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.modules import EMBEDDING, HEAD, is_turned
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.leaves import Leaf, transforms_of
+from jax_engine.models.leaves import Leaf, abstract_leaves, transforms_of
+from jax_engine.models.load import abstract_decoder
 from jax_engine.weights.low_rank import RANKS, A, B, SlotLayout, halves_of
 from jax_engine.weights.row_moves import moves_rows
 from jax_engine.weights.transforms import Tensor, Transform, Words, elements, transform_of
@@ -199,6 +202,17 @@ def check_supported(adapter: Adapter, leaves: list[AdaptedLeaf]) -> None:
                 f"the adapter's rank of {one.name} must be at most max_lora_rank "
                 f"({leaf.layout.max_rank}), got {one.rank}."
             )
+
+
+def check_of(config: ModelConfig, max_rank: int) -> Callable[[Adapter], None]:
+    """`check_supported` for a model with this configuration. Reads no weights, needs no device."""
+
+    @cache
+    def leaves() -> list[AdaptedLeaf]:
+        _, state = abstract_decoder(config.spec, jnp.float32)
+        return adapted_leaves(config, abstract_leaves(state, config.spec), 1, max_rank)
+
+    return lambda adapter: check_supported(adapter, leaves())
 
 
 def _packed(

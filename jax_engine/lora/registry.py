@@ -56,6 +56,7 @@ class AdapterRegistry:
         capacity: Adapters that are kept. The one that was asked for longest ago goes first, but for
             those that were pinned. An adapter that a request holds is found as long as it does.
         clock: The time that files are stamped with, in seconds.
+        check: Raises WeightsError for an adapter that the device cannot compute.
     """
 
     def __init__(
@@ -64,11 +65,12 @@ class AdapterRegistry:
         max_lora_rank: int,
         capacity: int,
         clock: Callable[[], float] = time.time,
+        check: Callable[[Adapter], None] | None = None,
     ) -> None:
         self._make_modules = modules
         self._modules: Modules | None = None
         self._max_lora_rank, self._capacity = max_lora_rank, capacity
-        self._clock = clock
+        self._clock, self._check = clock, check
         # Never held while files are read: who reads a large file delays nobody else.
         self._lock = Lock()
         self._kept: OrderedDict[str, Adapter] = OrderedDict()  # by digest, newest use last
@@ -177,7 +179,9 @@ class AdapterRegistry:
             return self._kept[version.digest]
 
     def _keep(self, adapter: Adapter, place: str = "", stamp: Stamp | None = None) -> Adapter:
-        """The one object of this digest: the first that is still there."""
+        """The one object of this digest: the first that is still there. Raises as `check`."""
+        if self._check is not None:
+            self._check(adapter)
         with self._lock:
             one = self._alive.setdefault(adapter.digest, adapter)
             self._kept[one.digest] = one

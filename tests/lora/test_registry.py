@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.errors import InvalidRequestError
+from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.lora import registry
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.registry import SETTLED_S, AdapterRegistry
@@ -289,3 +289,13 @@ def test_what_is_kept_is_the_newest_ones(asked: list[int], capacity: int) -> Non
         assert request is not None and known.adapter(request) is some_adapter(number)
         order = [*(one for one in order if one != number), number][-capacity:]
         assert [*known._kept] == [some_adapter(one).digest for one in order]
+
+
+def test_what_the_device_cannot_compute_is_refused_before_it_is_kept() -> None:
+    def check(adapter: Adapter) -> None:
+        raise WeightsError("its rows are not moved whole")
+
+    kept = AdapterRegistry(lambda: MODULES, 16, 4, check=check)
+    with pytest.raises(InvalidRequestError, match="its rows are not moved whole"):
+        kept.adapter(some_lora(1))
+    assert len(kept) == 0
