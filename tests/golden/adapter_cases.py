@@ -53,3 +53,14 @@ CASES = {
     "mixtral": _case("mixtral", ATTENTION),
     GPTQ_CASE: _case("", ATTENTION + NETWORK),
 }
+
+# The trained adapter, and what it was not trained on.
+PIRATE = Path(__file__).parents[2] / "examples" / "adapters" / "pirate"
+NUM_PIRATE = 32  # tokens at most
+QUESTIONS = (
+    "What is the capital of France?",
+    "How many legs does a cat have?",
+    "Who wrote Hamlet?",
+    "How do I bake bread?",
+    "What is a dream?",
+)

@@ -4,13 +4,16 @@ Needs PyTorch, so it runs apart from the tests (see `make_hf_goldens`):
 
     python3.11 -m venv /tmp/peft
     /tmp/peft/bin/pip install torch==2.13.0 transformers==5.23.0 peft==0.21.2 numpy jaxtyping
-    /tmp/peft/bin/python -m tests.golden.make_peft_goldens
+    /tmp/peft/bin/python -m tests.golden.make_peft_goldens tiny
 
 writes tests/golden/adapters: a folder for each case, as `save_pretrained` writes it, and
-logits.npz. Their numbers are drawn from their names, so that B is not 0.
+logits.npz. Their numbers are drawn from their names, so that B is not 0. With the path of
+SmolLM2-135M-Instruct.Q4_1.gguf (see `make_hf_goldens`; needs `gguf`, too) it writes pirate.json:
+what the model answers with examples/adapters/pirate.
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,9 @@ from tests.golden.adapter_cases import (
     GPTQ_CONFIG,
     GPTQ_GROUP,
     NUM_GREEDY,
+    NUM_PIRATE,
+    PIRATE,
+    QUESTIONS,
 )
 from tests.golden.families.checkpoints import PROMPT, ROWS, cases, draw, tensors_of
 
@@ -97,8 +103,7 @@ def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
         logits.append(out.logits[0].numpy())
 
 
-@torch.no_grad()
-def main() -> None:
+def make_tiny() -> None:
     arrays: dict[str, np.ndarray] = {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
@@ -110,5 +115,42 @@ def main() -> None:
     np.savez_compressed(FOLDER / "logits.npz", **arrays)
 
 
+def make_pirate(gguf: Path) -> None:
+    """Greedy answers to questions that the adapter was not trained on."""
+    options = {"gguf_file": gguf.name}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, **options)
+    base = transformers.AutoModelForCausalLM.from_pretrained(
+        gguf.parent, dtype=torch.float32, attn_implementation="eager", **options
+    )
+    model = peft.PeftModel.from_pretrained(base, PIRATE).eval()
+    answers = []
+    for question in QUESTIONS:
+        asked = [{"role": "user", "content": question}]
+        prompt = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(prompt, add_special_tokens=False).input_ids
+        tokens, margin = greedy(model, ids, tokenizer.eos_token_id)
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        print(f"{question} -> {text!r}, least margin {margin:.4f}", flush=True)
+        answers.append({"question": question, "ids": tokens, "text": text, "margin": margin})
+    packages = f"peft {peft.__version__}, transformers {transformers.__version__}"
+    golden = {"made_with": f"torch {torch.__version__}, {packages}, float32", "answers": answers}
+    (FOLDER.parent / "pirate.json").write_text(json.dumps(golden, indent=1) + "\n")
+
+
+def greedy(model: Any, ids: list[int], end: int) -> tuple[list[int], float]:
+    """Tokens up to the end, or NUM_PIRATE, and the least margin between two best logits."""
+    tokens: list[int] = []
+    margin, past, step = float("inf"), None, torch.tensor([ids])
+    while len(tokens) < NUM_PIRATE and tokens[-1:] != [end]:
+        out = model(input_ids=step, past_key_values=past, use_cache=True)
+        best = torch.topk(out.logits[0, -1], 2)
+        margin = min(margin, float(best.values[0] - best.values[1]))
+        tokens.append(int(best.indices[0]))
+        past, step = out.past_key_values, torch.tensor([tokens[-1:]])
+    return tokens, margin
+
+
 if __name__ == "__main__":
-    main()
+    with torch.no_grad():
+        for argument in sys.argv[1:]:
+            make_tiny() if argument == "tiny" else make_pirate(Path(argument))
