@@ -6,6 +6,7 @@ KERNELS = ("tests/kernels/test_low_rank.py",)
 WORKER = ("tests/worker/test_adapters.py",)
 SLOTS = ("tests/worker/test_adapters.py", "-k=slot or evicted or flight or refused")
 MERGED = ("tests/worker/test_adapters.py", "-k=merged or embedding")
+AS_PEFT = ("tests/lora/test_peft_parity.py", "-k=gemma")
 PLAN = ("tests/worker/test_adapters.py", "-k=bits or program_of_its_own")
 
 MUTANTS: list[Mutant] = [
@@ -67,6 +68,14 @@ MUTANTS: list[Mutant] = [
         ("_Rows(values, is_turned(made_of))", "_Rows(values)", "B is not turned with GPT-2's"),
         ("layout.pack_a(one.a, part, held[A])", "layout.pack_a(one.a, 0, held[A])",
          "all parts' A's go to the first"),
+    ),
+    *plant(
+        "jax_engine/lora/leaves.py",
+        AS_PEFT,
+        ("        found[:, -1] = one.bias\n",
+         "        found[:, -1] = one.bias / np.float32(one.scaling)\n",
+         "a bias is not scaled, unlike PEFT's"),
+        ("one.rank, one.bias is not None", "one.rank, False", "slots have no biases"),
     ),
     *plant(
         "jax_engine/worker/adapter_slots.py",
