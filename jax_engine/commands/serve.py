@@ -24,7 +24,6 @@ from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template, renderer_class
 
 if TYPE_CHECKING:
-    from jax_engine.serving.openai.adapters import LoRAModule
     from jax_engine.serving.openai.service import ServerSettings
 
 __all__ = ["HELP", "USAGE", "add_arguments", "run"]
@@ -51,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--lora-modules needs --enable-lora")
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
+        lora_modules=tuple(modules),
         chat_template=load_chat_template(args.chat_template),
         trust_request_chat_template=args.trust_request_chat_template,
         tool_call_parser=args.tool_call_parser,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         importing = threading.Thread(target=renderer_class)
         importing.start()
         try:
-            return _serve(args, settings, modules, tls, listening)
+            return _serve(args, settings, tls, listening)
         finally:
             importing.join()  # also when the start fails: cut off in an import, Python can abort
             if args.uds:
@@ -83,7 +83,6 @@ def run(args: argparse.Namespace) -> int:
 def _serve(
     args: argparse.Namespace,
     settings: "ServerSettings",
-    modules: "list[LoRAModule]",
     tls: ssl.SSLContext | None,
     listening: socket.socket,
 ) -> int:
@@ -107,7 +106,7 @@ def _serve(
         app = make_app(service)
 
         async def prepare() -> None:
-            await service.adapters.load_all(modules)
+            await service.adapters.load_all(settings.lora_modules)
             logger.info("%s is served at %s", settings.names[0], _address(listening, tls))
 
         timeout = args.shutdown_timeout

@@ -8,9 +8,10 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -153,7 +154,7 @@ def run(
     *,
     tls: ssl.SSLContext | None = None,
     log_stats_interval: float | None = None,
-    prepare: Callable[[], Awaitable[None]] | None = None,
+    prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
     """Serves until a signal or the engine's end; returns the exit status.
 

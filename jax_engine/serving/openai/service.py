@@ -18,7 +18,7 @@ from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
-from jax_engine.serving.openai.adapters import Adapters
+from jax_engine.serving.openai.adapters import Adapters, LoRAModule
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
 from jax_engine.serving.openai.requests import PooledRequest
@@ -37,6 +37,7 @@ class ServerSettings:
     """
     Attributes:
         names: what clients may call the model; the first one is its name in answers.
+        lora_modules: adapters that are offered from the start.
         chat_template: Jinja, in place of the model's own.
         trust_request_chat_template: whether requests may bring templates. A template can take any
             time and memory.
@@ -54,6 +55,7 @@ class ServerSettings:
     """
 
     names: tuple[str, ...]
+    lora_modules: tuple[LoRAModule, ...] = ()
     chat_template: str | None = None
     trust_request_chat_template: bool = False
     tool_call_parser: str | None = None
@@ -127,8 +129,9 @@ class Service:
             ApiError: the request names another model.
         """
         request.use(self.adapters.get(request.model))
-        if request.lora is None and request.model not in (None, *self.settings.names):
-            raise self.no_model(request.model)
+        named = request.model
+        if request.lora is None and named is not None and named not in self.settings.names:
+            raise self.no_model(named)
 
     def name_of(self, request: Request) -> str:
         """The model's name in the answer to a request: its adapter's, if it has one."""

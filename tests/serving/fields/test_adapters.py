@@ -13,11 +13,13 @@ from jax_engine.lora.modules import Modules
 from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, lora_modules
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.lora.adapters import tensors_of, write_folder
 from tests.serving.fields.cases import TEMPLATE
 from tests.serving.fields.conftest import SETTINGS
 from tests.serving.fields.test_python_fields import have_slots
 from tests.support.engine_in_thread import in_threads
+from tests.support.scripted_llm import ScriptedLLM
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 HI = [{"role": "user", "content": "hi"}]
@@ -79,6 +81,17 @@ def test_a_request_has_the_adapter_that_it_names(path: str, offered: Any, french
     adapted, plain = one.accepted
     assert adapted.lora.lora_name == "french" and plain.lora is None
     assert adapted.group.adapter is not None and plain.group.adapter is None
+
+
+@pytest.mark.parametrize("path", ASKS)
+def test_an_answer_has_the_name_that_was_asked_for(path: str, fields_checkpoint: Path) -> None:
+    llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
+    service = Service(llm, ServerSettings(names=("tiny", "other"), chat_template=TEMPLATE))
+    service.adapters._named["french"] = LoRARequest("french", 1, "nowhere")
+    client = TestClient(make_app(service))
+    for model, said in (("french", "french"), ("other", "tiny")):
+        answer = client.post(path, json=ASKS[path] | {"model": model})
+        assert answer.json()["model"] == said, answer.text
 
 
 def test_the_list_of_models(offered: Any, french: str) -> None:
