@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from jax_engine.checks import check_number, shown
+from jax_engine.checks import check_integer, check_number, shown
 from jax_engine.config import EngineConfig
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
@@ -29,7 +29,7 @@ from jax_engine.engine.request_checks import (
 )
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import EngineDeadError, InvalidRequestError
-from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
+from jax_engine.lora.request import MAX_ID, LoRARequest, checked_lora, no_lora
 from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
@@ -216,6 +216,31 @@ class AsyncLLM:
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
         return bool(await self._requests.ask("reset_prefix_cache"))
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Reads an adapter ahead of its first request, as `LLMEngine.add_lora`; no step waits.
+
+        Raises:
+            InvalidRequestError: the engine takes no adapters, or not this one.
+        """
+        if lora_request is None:
+            raise InvalidRequestError("lora_request must be a LoRARequest, got None")
+        self._check_lora(lora_request)
+        return bool(await self._requests.ask_lora("add", written_lora(lora_request)))
+
+    async def remove_lora(self, lora_id: int) -> bool:
+        """As `LLMEngine.remove_lora`: requests that run with the adapter go on."""
+        check_integer("lora_id", lora_id, 1, MAX_ID)
+        return bool(await self._requests.ask_lora("remove", lora_id=int(lora_id)))
+
+    async def pin_lora(self, lora_id: int) -> bool:
+        """As `LLMEngine.pin_lora`."""
+        check_integer("lora_id", lora_id, 1, MAX_ID)
+        return bool(await self._requests.ask_lora("pin", lora_id=int(lora_id)))
+
+    async def list_loras(self) -> set[int]:
+        """As `LLMEngine.list_loras`."""
+        return set(await self._requests.ask_lora("list"))
 
     async def pause_generation(
         self, *, mode: PauseMode = "abort", clear_cache: bool = True, **_: Any

@@ -14,6 +14,7 @@ from jax_engine.serving.messages import (
     Add,
     Answer,
     Ask,
+    AskLoRA,
     GiveUp,
     Outputs,
     Pause,
@@ -28,7 +29,7 @@ from jax_engine.serving.wire_params import read_params
 
 logger = logging.getLogger("jax_engine")
 
-type Command = Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+type Command = Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
 
 
 class EngineServer:
@@ -61,6 +62,9 @@ class EngineServer:
                 self.loop.post(lambda: self._abort(command.request_ids))
             case Ask():
                 self.loop.post(lambda: self._send(self._answer(command)))
+            case AskLoRA():
+                answer = self._of_lora(command)
+                self.loop.post(lambda: self._send(answer))
             case Pause():
                 self.loop.post(lambda: self._pause(command))
             case GiveUp():
@@ -138,6 +142,22 @@ class EngineServer:
             return Answer(ask.number, answers[ask.question]())
         except Exception as error:
             return Answer(ask.number, error=f"{type(error).__name__}: {error}")
+
+    def _of_lora(self, ask: AskLoRA) -> Answer:
+        """Carries out what an adapter is asked for, here, beside the steps that run meanwhile."""
+        engine = self._engine
+        try:
+            match ask.action:
+                case "add":
+                    return Answer(ask.number, engine.add_lora(LoRARequest(**(ask.lora or {}))))
+                case "remove":
+                    return Answer(ask.number, engine.remove_lora(ask.lora_id))
+                case "pin":
+                    return Answer(ask.number, engine.pin_lora(ask.lora_id))
+                case "list":
+                    return Answer(ask.number, sorted(engine.list_loras()))
+        except Exception as error:  # an adapter never ends the process
+            return Answer(ask.number, error=str(error), kind=type(error).__name__)
 
     def _pause(self, pause: Pause) -> None:
         if pause.mode == "wait":

@@ -62,6 +62,23 @@ class Ask(Message, tag="ask"):
     question: Question
 
 
+LoRAAction = Literal["add", "remove", "pin", "list"]
+
+
+class AskLoRA(Message, tag="ask_lora"):
+    """A call of the engine's method for adapters. The `Answer` has the same number.
+
+    Attributes:
+        lora: of "add": fields of `LoRARequest`.
+        lora_id: of "remove" and "pin".
+    """
+
+    number: int
+    action: LoRAAction
+    lora: dict[str, Any] | None = None
+    lora_id: int = 0
+
+
 PauseMode = Literal["abort", "wait", "keep"]
 
 
@@ -141,11 +158,12 @@ class Outputs(Message, tag="outputs"):
 
 
 class Answer(Message, tag="answer"):
-    """The answer to `Ask`; `error` says why there is none."""
+    """The answer to `Ask`; `error` says why there is none, and `kind` is that error's class."""
 
     number: int
     value: Any = None
     error: str | None = None
+    kind: str = "JaxEngineError"
 
 
 class Beat(Message, tag="beat"):
@@ -158,7 +176,7 @@ class Beat(Message, tag="beat"):
     step_seconds: float | None
 
 
-Command = Settings | Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+Command = Settings | Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
 Report = Ready | StartFailed | Outputs | Answer | Beat
 
 encode = msgspec.msgpack.Encoder().encode
