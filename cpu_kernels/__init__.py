@@ -8,6 +8,7 @@
                                    these products with weights in codes of 4 or 8 bits
     w8a8/linear.py, w8a8/gated_linear.py
                                    these products in int8, with rows of x rounded to int8
+    low_rank/kernel.py             out + B (A x), for rows with adapters; low_rank/gate.py: in gates
     norms/rms_norm.py              residual addition and RMSNorm
     norms/layer_norm.py            residual addition and LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jax_engine.inputs import PromptType, TextPrompt, TokensPrompt
     from jax_engine.llm import LLM
     from jax_engine.logprobs import FlatLogprobs, Logprob
+    from jax_engine.lora.request import LoRARequest
     from jax_engine.outputs import (
         BeamSearchOutput,
         BeamSearchSequence,
@@ -81,6 +82,7 @@ _MODULES = {
     "ScoringRequestOutput": "outputs",
     "FlatLogprobs": "logprobs",
     "Logprob": "logprobs",
+    "LoRARequest": "lora.request",
     "JaxEngineError": "errors",
     "ConfigError": "errors",
     "InvalidRequestError": "errors",
@@ -118,6 +120,7 @@ __all__ = [
     "InvalidRequestError",
     "JaxEngineError",
     "LLMEngine",
+    "LoRARequest",
     "Logprob",
     "MissingPackageError",
     "ModelNotFoundError",

@@ -1,12 +1,19 @@
 """`EngineConfig`: all settings of an engine, with vLLM's names and defaults, checked when made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, InvalidRequestError
-from jax_engine.modes import CudagraphMode, Policy, PreemptionRule, Scheduling
+from jax_engine.modes import (
+    CudagraphMode,
+    HfOverrides,
+    LoadFormat,
+    Policy,
+    PreemptionRule,
+    Scheduling,
+)
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.speculation.config import SpeculativeConfig
@@ -17,15 +24,11 @@ from jax_engine.vllm_settings import (
     without_vllm_settings,
 )
 
-LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
-# Values of `quantization` that are no method of a checkpoint, but what is done when one is loaded.
-DEQUANTIZED, W8A8 = "dequantized", "w8a8"
-# Edits of config.json: fields to replace, or a function of all of them
-HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
+MAX_LORA_RANK = 512
 MAX_SWAP_SPACE = 2.0**20  # GiB: a larger number is a mistake
 _COUNTS = (
     "max_model_len",
@@ -38,7 +41,7 @@ _COUNTS = (
 # None means the default, as in vLLM
 _NONE_IS_DEFAULT = (
     "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype",
-    "cudagraph_mode",
+    "cudagraph_mode", "enable_lora", "max_loras", "max_lora_rank",
 )  # fmt: skip
 
 
@@ -99,6 +102,11 @@ class EngineConfig:
             same. None: on with unified scheduling.
         speculative_config: Guess tokens and verify several in one step: a `SpeculativeConfig`, or
             its fields. Outputs are the same, to the bit on a CPU. Needs unified scheduling.
+        enable_lora: Whether requests may name LoRA adapters (`lora_request`).
+        max_loras: Adapters that can be in one step; each has a slot on the device.
+        max_lora_rank: The largest rank that a slot holds.
+        max_cpu_loras: Adapters that are kept in the host's memory, at least max_loras; None:
+            max_loras. The one that was used longest ago goes first, and is read again when needed.
         load_format: "dummy": random weights drawn from `seed`; only config.json is read.
             "sharded_state": files written by `LLMEngine.save_sharded_state`.
         logits_processors: Classes of vLLM's kind of logits processors, or their names
@@ -158,6 +166,10 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0
     async_scheduling: bool | None = None
     speculative_config: SpeculativeConfig | None = None  # made of a mapping, too
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
     load_format: LoadFormat = "auto"
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
@@ -192,6 +204,7 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _in_range(name, getattr(self, name), 1)
         self._check_memory()
+        self._check_adapters()
         self._check_scheduling()
 
     def _check_memory(self) -> None:
@@ -206,6 +219,15 @@ class EngineConfig:
             raise ConfigError(
                 f"tensor_parallel_size must be 1 (one device), "
                 f"got {shown(self.tensor_parallel_size)}"
+            )
+
+    def _check_adapters(self) -> None:
+        _in_range("max_loras", self.max_loras, 1)
+        _in_range("max_lora_rank", self.max_lora_rank, 1, MAX_LORA_RANK)
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise ConfigError(
+                f"max_cpu_loras must be at least max_loras ({self.max_loras}), got "
+                f"{shown(self.max_cpu_loras)}: adapters reach the device from there"
             )
 
     def _check_scheduling(self) -> None:
@@ -237,6 +259,11 @@ class EngineConfig:
             if name not in known:
                 raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
         return cls(**own)
+
+    @property
+    def num_cpu_loras(self) -> int:
+        """Adapters that are kept in the host's memory."""
+        return self.max_loras if self.max_cpu_loras is None else self.max_cpu_loras
 
     @property
     def prefix_caching(self) -> bool:

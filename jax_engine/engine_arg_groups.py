@@ -19,6 +19,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "scheduling", "scheduling_policy", "preemption_mode", "enable_chunked_prefill",
         "async_scheduling", "stream_interval", "speculative_config",
     ),
+    "adapters": ("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras"),
     "running": (
         "seed", "warmup", "enforce_eager", "cudagraph_mode", "batch_invariant",
         "tensor_parallel_size", "logits_processors", "pooler_config", "profiler_config",

@@ -11,7 +11,7 @@ import jax
 from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.checks import shown
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import UseTqdm, check_all, number_each
+from jax_engine.engine.batch import UseTqdm, check_all, loras_each, number_each
 from jax_engine.engine.beams import beam_search_output
 from jax_engine.engine.calls import Calls
 from jax_engine.engine.conversations import chat_prompts
@@ -19,7 +19,7 @@ from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
 from jax_engine.engine.request import Request
-from jax_engine.engine.request_checks import refuse_adapters
+from jax_engine.engine.request_checks import refuse_images
 from jax_engine.engine.scoring import (
     compared,
     paired,
@@ -29,6 +29,7 @@ from jax_engine.engine.scoring import (
 from jax_engine.engine.tokenization_options import tokenization_options, tokenized
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.lora.request import LoRARequest, one_lora_each
 from jax_engine.metrics import Metric
 from jax_engine.outputs import (
     BeamSearchOutput,
@@ -47,6 +48,7 @@ from jax_engine.tokenization.chat import Tool, load_chat_template
 from jax_engine.tokenization.chat_content import ContentFormat, Message
 
 type PoolingInput = PoolingParams | Sequence[PoolingParams] | None
+type LoRAInput = LoRARequest | Sequence[LoRARequest | None] | None
 
 
 class LLM:
@@ -89,7 +91,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         priority: int | Sequence[int] | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
         mm_processor_kwargs: None = None,
@@ -103,7 +105,8 @@ class LLM:
                 `get_default_sampling_params`.
             use_tqdm: Whether to show a progress bar, or a replacement of `tqdm`, such as
                 `functools.partial(tqdm, leave=False)`.
-            lora_request: Only None; for compatibility with vLLM.
+            lora_request: The adapter that prompts are computed with: one for all, or one, or None,
+                for each prompt. Needs enable_lora=True.
             mm_processor_kwargs: Only None; for compatibility with vLLM.
             priority: One for all or one for each prompt, with scheduling_policy="priority"; lower
                 runs first.
@@ -136,7 +139,7 @@ class LLM:
         self,
         prompts: PromptInput | Sequence[PromptInput],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         priority: int | Sequence[int] | None = None,
         use_tqdm: UseTqdm = True,
         tokenization_kwargs: Mapping[str, Any] | None = None,
@@ -219,7 +222,7 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         *,
         chat_template: str | None = None,
         chat_template_content_format: ContentFormat = "auto",
@@ -252,7 +255,6 @@ class LLM:
             ConfigError: The model has no chat template and none was given.
             InvalidRequestError: Messages or options are invalid; nothing was started.
         """
-        refuse_adapters(lora_request)
         prompts = chat_prompts(
             self.llm_engine.text_tokenizer(),
             messages,
@@ -265,13 +267,15 @@ class LLM:
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, **options)
+        return self.generate(
+            prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, **options
+        )
 
     def beam_search(
         self,
         prompts: PromptInput | Sequence[PromptInput],
         params: BeamSearchParams,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         *,
         use_tqdm: UseTqdm = True,
     ) -> list[BeamSearchOutput]:
@@ -287,8 +291,9 @@ class LLM:
             raise InvalidRequestError(
                 f"params must be BeamSearchParams, got {type(params).__name__}"
             )
-        refuse_adapters(lora_request)
-        outputs = self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
+        outputs = self.generate(
+            prompts, params.sampling_params(), use_tqdm=use_tqdm, lora_request=lora_request
+        )
         return [beam_search_output(one, self.llm_engine.tokenizer) for one in outputs]
 
     def encode(
@@ -297,7 +302,7 @@ class LLM:
         pooling_params: PoolingInput = None,
         *,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         pooling_task: PoolingTask | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
     ) -> list[PoolingRequestOutput]:
@@ -405,7 +410,11 @@ class LLM:
         default = engine.config.pooler_config
         late = default is not None and default.task == "token_embed"
         task: PoolingTask = "token_embed" if late else "embed"
-        outputs = self._pooled([*left, *right], params, pooling_task=task, **options)
+        given = options.pop("lora_request", None)
+        if isinstance(given, list | tuple):  # one for each pair
+            given = 2 * one_lora_each(given, len(left))
+        texts = [*left, *right]
+        outputs = self._pooled(texts, params, pooling_task=task, lora_request=given, **options)
         pairs = zip(outputs[: len(left)], outputs[len(left) :], strict=True)
         return [compared(a, b) for a, b in pairs]
 
@@ -486,12 +495,12 @@ class LLM:
         timeout: float | Sequence[float | None] | None,
         *,
         tokenization_kwargs: Mapping[str, Any] | None,
-        lora_request: None,
+        lora_request: LoRAInput,
         mm_processor_kwargs: None,
         use_tqdm: UseTqdm = False,
     ) -> list[Request]:
         """The requests of `generate` or `enqueue`: one output for each prompt, at its end."""
-        refuse_adapters(lora_request, mm_processor_kwargs)
+        refuse_images(mm_processor_kwargs)
         batch = as_prompt_list(prompts)
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
@@ -507,6 +516,7 @@ class LLM:
             [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params],
             number_each("priority", priority if priority is not None else 0, len(batch)),
             number_each("timeout", timeout, len(batch)),
+            loras_each(self.llm_engine, lora_request, len(batch)),
             use_tqdm=use_tqdm,
         )
 
@@ -525,12 +535,11 @@ class LLM:
         pooling_params: PoolingInput,
         *,
         use_tqdm: UseTqdm = True,
-        lora_request: None = None,
+        lora_request: LoRAInput = None,
         pooling_task: PoolingTask | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
     ) -> list[PoolingRequestOutput]:
         """`encode` for the other methods, even if a subclass overrides `encode`."""
-        refuse_adapters(lora_request)
         batch = as_prompt_list(prompts)
         default = default_pooling(self.llm_engine.config.pooler_config, pooling_task)
         given = default if pooling_params is None else pooling_params
@@ -543,7 +552,8 @@ class LLM:
             cannot_fit=self._length_of(None),
         )
         count = len(batch)
-        requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count)
+        loras = loras_each(self.llm_engine, lora_request, count)
+        requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count, loras)
         return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jax_engine.logprobs import FlatLogprobs, Logprob
+from jax_engine.lora.request import LoRARequest
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class RequestOutput:
         prompt_logprobs: For each prompt token, token id to `Logprob`, given the tokens before it;
             None for the first token (and, after an abort, for those not reached). None unless asked
             for. Only the first delta holds them.
+        lora_request: The adapter that it was computed with, as the request named it.
     """
 
     request_id: str
@@ -91,6 +93,7 @@ class RequestOutput:
     num_cached_tokens: int = 0
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
     prompt_logprobs: list[dict[int, Logprob] | None] | FlatLogprobs | None = None
+    lora_request: LoRARequest | None = None
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float, Int, Int32, UInt32
 
+from jax_engine.lora.adapter import Adapter
+
 Pairs = list[tuple[int, int]]
 
 
@@ -35,6 +37,7 @@ class Row(NamedTuple):
             the last step that drew any, and is not known on the host yet.
         history: All tokens up to the row's end, if the request has penalties; else None.
         num_draft: The last so many tokens are guesses, which the tokens drawn before them verify.
+        adapter: The slot of its LoRA adapter; 0 for none.
     """
 
     seq_id: int
@@ -43,6 +46,7 @@ class Row(NamedTuple):
     tokens: list[int]
     history: list[int] | None = None
     num_draft: int = 0
+    adapter: int = 0
 
     @property
     def end(self) -> int:
@@ -162,6 +166,9 @@ class Step(NamedTuple):
         masked: Whether the controller finishes the step with `sample`.
         unread: What it takes from steps that the host has not collected, if anything beside a last
             token of the step before.
+        adapters: LoRA adapters and the slots that they take, before the model runs. A slot, from
+            1 on, keeps its adapter until another one takes it, and no step launched before is
+            touched. A step without rows may have them, too.
     """
 
     rows: list[Row]
@@ -172,6 +179,7 @@ class Step(NamedTuple):
     closed: list[int]
     masked: bool = False
     unread: Unread | None = None
+    adapters: list[tuple[int, Adapter]] = []  # noqa: RUF012  nobody writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +251,7 @@ class Capabilities:
             launched behind it makes newcomers wait longer than it saves.
         max_samples: The most tokens that one step can draw, and the most rows, a guess being one.
         accepts_guesses: Whether steps are worth launching on what the host has not read (`Unread`).
+        max_loras: Slots for LoRA adapters; 0: it takes none.
     """
 
     vocab_size: int
@@ -253,6 +262,7 @@ class Capabilities:
     look_ahead_tokens: int
     max_samples: int = 2**31
     accepts_guesses: bool = False
+    max_loras: int = 0
 
 
 @dataclass(frozen=True, slots=True)

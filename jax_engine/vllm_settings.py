@@ -64,13 +64,12 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "enable_logging_iteration_details": (False,), "enable_mfu_metrics": (False,),
     "kv_cache_metrics": (False,), "kv_cache_metrics_sample": (0.01,),
     "otlp_traces_endpoint": (None,), "show_hidden_metrics_for_version": (None,),
-    # Images, sounds and adapters: a prompt that has one is refused
+    # Images, sounds, and how adapters are held
     "allowed_local_media_path": ("",), "allowed_media_domains": (None,),
     "disable_chunked_mm_input": (False,), "disable_mm_preprocessor_cache": (False, True),
     "enable_mm_embeds": (False,), "fully_sharded_loras": (False,),
     "interleave_mm_strings": (False,), "language_model_only": (False, True),
-    "limit_mm_per_prompt": (None,), "lora_dtype": ("auto",), "lora_target_modules": (None,),
-    "max_cpu_loras": (None,), "max_lora_rank": (16,), "max_loras": (1,),
+    "limit_mm_per_prompt": (None,), "lora_dtype": ("auto",),
     "media_io_kwargs": (None,), "mm_encoder_attn_backend": (None,),
     "mm_encoder_only": (False,), "mm_encoder_tp_mode": ("weights",),
     "mm_processor_cache_gb": (4, 0), "mm_processor_cache_type": ("lru",),
@@ -89,7 +88,6 @@ SPECULATION = {
 }  # fmt: skip
 
 _ONE_DEVICE = "the model runs on one device"
-_NO_LORA = "LoRA adapters are not implemented"
 
 # The values that are accepted, vLLM's default first; and why others are refused.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -101,7 +99,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "disable_sliding_window": ((False,), "windows are part of the model"),
     "ec_transfer_config": ((None,), "caches are not shared between engines"),
     "enable_eplb": ((False,), "experts are not spread over devices"),
-    "enable_lora": ((False,), _NO_LORA),
     "enable_prompt_embeds": ((False,), "prompts are text or token ids"),
     "enable_return_routed_experts": ((False,), "which experts were used is not returned"),
     "enable_sleep_mode": ((False,), "weights and KV cache stay where they are"),
@@ -109,6 +106,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "kv_events_config": ((None,), "caches are not shared between engines"),
     "kv_transfer_config": ((None,), "caches are not shared between engines"),
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),
+    "lora_target_modules": ((None,), "all modules of an adapter are used"),
     "model_class_overrides": ((None,), "no code of other packages is loaded"),
     "pipeline_parallel_size": ((1,), _ONE_DEVICE),
     "prefill_context_parallel_size": ((1,), _ONE_DEVICE),

@@ -18,6 +18,7 @@ The model
     `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)
     `quantization`         weights of a few bits: a folder, with a file for each format
+    `lora`                 a small change of a matrix, kept apart from it
 
 The memory
     `allocator`            a pool of equal blocks: reference counts and a free list (4.2)

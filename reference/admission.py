@@ -27,6 +27,10 @@ finishes, too. (Nobody waits for ever for the others, either: there are finitely
 anybody's turn.) Hence a request for samples is accepted if and only if the rule admits one of them.
 The beams of a search need each other in every step: they are one part, or refused.
 
+An adapter needs one slot (`adapter_slots`), for which its group waits as it waits for blocks:
+behind running groups alone, each of which finishes. With nobody else there is a slot if there is
+any, so a request with an adapter is refused only where max_loras is 0.
+
 >>> blocks_at_most(prompt_len=7, max_tokens=10, num_samples=1, block_size=4, max_model_len=100)
 4
 >>> blocks_at_most(prompt_len=7, max_tokens=10, num_samples=3, block_size=4, max_model_len=100)
@@ -98,6 +102,8 @@ def check_admission(group: SequenceGroup, blocks: BlockManager, config: Schedule
     prompt_len, max_tokens = group.prompt_len, group.params.max_tokens
     if prompt_len < 1:
         raise AdmissionError(group, "prompt_len", prompt_len, 1, "give at least one token")
+    if group.adapter is not None:
+        at_most("adapters", 1, config.max_loras, "ask for the model alone, or raise max_loras")
     # What is pooled draws no token that anybody sees, so its prompt may fill the context.
     room = 1 if getattr(group.params, "pooling", None) is None else 0
     at_most("prompt_len", prompt_len, config.max_model_len - room, "shorten the prompt")

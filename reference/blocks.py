@@ -42,7 +42,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reference.allocator import BlockAllocator, BlockError, Device, OutOfBlocksError
-from reference.prefix_cache import HashFunction, PrefixCache, hash_block
+from reference.prefix_cache import HashFunction, PrefixCache, Salt, hash_block
 
 BlockPair = tuple[int, int]
 
@@ -114,7 +114,7 @@ class BlockManager:
         """ceil(num_tokens / B)"""
         return -(-num_tokens // self.block_size)
 
-    def cached_blocks(self, token_ids: Sequence[int], cache_salt: str | None = None) -> list[int]:
+    def cached_blocks(self, token_ids: Sequence[int], cache_salt: Salt = None) -> list[int]:
         """The blocks of the longest cached prefix, at most (len - 1) // B of them."""
         if not self.enable_prefix_caching:
             return []
@@ -138,7 +138,7 @@ class BlockManager:
         num_tokens: int,
         *,
         cached: Sequence[int] = (),
-        cache_salt: str | None = None,
+        cache_salt: Salt = None,
     ) -> list[BlockPair] | None:
         """Make room to write positions start .. num_tokens-1 of a sequence in this step.
 
@@ -213,7 +213,7 @@ class BlockManager:
         if not table.blocks:
             self._tables.pop(seq_id, None)
 
-    def offer(self, seq_id: int, token_ids: Sequence[int], cache_salt: str | None = None) -> None:
+    def offer(self, seq_id: int, token_ids: Sequence[int], cache_salt: Salt = None) -> None:
         """Offer the blocks that these tokens fill to the prefix cache; no-op without a table.
 
         `allocate_slots` does so for the tokens that are known to it. This is for tokens that turned
@@ -313,9 +313,7 @@ class BlockManager:
         self.prefix_cache.evict(block)
         return block
 
-    def _offer_full_blocks(
-        self, table: BlockTable, token_ids: Sequence[int], salt: str | None
-    ) -> None:
+    def _offer_full_blocks(self, table: BlockTable, token_ids: Sequence[int], salt: Salt) -> None:
         """Cache the blocks that these tokens fill, even before they are computed.
 
         Early is safe: whoever finds such a block in this very step reads it only after the step

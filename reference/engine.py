@@ -48,7 +48,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float, Int
 
-from reference.batch import RaggedBatch, lay_out
+from reference.adapter_slots import Adapter
+from reference.batch import lay_out
 from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.kv_cache import KVCache
@@ -87,7 +88,8 @@ class ReferenceEngine:
     `settings` are those of `reference.scheduler.Scheduler`, `admission_rule=False` among them:
     then requests that can never finish are accepted, to show how an engine without the rule hangs.
     `drafter` is given the tokens of a sequence before a step, and returns guesses for the next
-    ones: any number of token ids, all of them in the vocabulary.
+    ones: any number of token ids, all of them in the vocabulary. `adapted` is given an adapter, and
+    returns the model with it (see `lora`), for requests that have one.
     """
 
     def __init__(
@@ -100,9 +102,12 @@ class ReferenceEngine:
         watermark: float = 0.01,
         enable_prefix_caching: bool = False,
         drafter: Callable[[list[int]], Sequence[int]] | None = None,
+        adapted: Callable[[Adapter], Model] | None = None,
         **settings: Any,
     ) -> None:
         self.model = model
+        self.adapted = adapted
+        self.slots: dict[int, Model] = {0: model}
         self.kv_cache = kv_cache
         self.eos_token_ids = eos_token_ids
         self.seed = seed
@@ -125,6 +130,7 @@ class ReferenceEngine:
         arrival_time: float = 0.0,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         """Queue a request. Raises AdmissionError, and forgets it, if it could never finish."""
         group = SequenceGroup(
@@ -135,6 +141,7 @@ class ReferenceEngine:
             arrival_time,
             priority,
             cache_salt,
+            adapter,
         )
         self.scheduler.add_group(group)
 
@@ -160,20 +167,14 @@ class ReferenceEngine:
         self.kv_cache.begin_step(
             output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
         )
+        for slot, adapter in output.adapters:
+            assert self.adapted is not None, "nobody said what a model is with an adapter"
+            self.slots[slot] = self.adapted(adapter)
         if not output.scheduled:
             return []
-        batch = lay_out(output.scheduled, self.block_manager)
-        hidden = self.model.forward(
-            batch.token_ids,
-            batch.positions,
-            self.kv_cache,
-            batch.block_tables,
-            batch.context_lens,
-            batch.query_start_loc,
-            batch.slot_mapping,
-        )
+        hidden = self._forward(output.scheduled)
         self._note_prompt_logprobs(output.scheduled, hidden)
-        with_logits = self._with_logits(output.scheduled, batch, hidden)
+        with_logits = self._with_logits(output.scheduled, hidden)
         sampled, stuck = self._sample_all(with_logits)
         finished = self.scheduler.update(sampled)
         for entry, logits in with_logits:
@@ -181,23 +182,43 @@ class ReferenceEngine:
                 _note_logprobs(entry, logits)
         return stuck + finished
 
+    def _forward(self, scheduled: Sequence[ScheduledSequence]) -> list[Float[np.ndarray, "_ E"]]:
+        """The hidden states of each entry's tokens: the model of each slot computes its own.
+
+        What entries read of each other in a step has been written with the same adapter.
+        """
+        hidden: dict[int, Float[np.ndarray, "_ E"]] = {}
+        for slot, places in _by_slot(scheduled):
+            batch = lay_out([scheduled[place] for place in places], self.block_manager)
+            rows = self.slots[slot].forward(
+                batch.token_ids,
+                batch.positions,
+                self.kv_cache,
+                batch.block_tables,
+                batch.context_lens,
+                batch.query_start_loc,
+                batch.slot_mapping,
+            )
+            parts = np.split(rows, batch.query_start_loc[1:-1])
+            hidden |= zip(places, parts, strict=True)
+        return [hidden[place] for place in range(len(scheduled))]
+
     def _with_logits(
         self,
         scheduled: Sequence[ScheduledSequence],
-        batch: RaggedBatch,
-        hidden: Float[np.ndarray, "T E"],
+        hidden: Sequence[Float[np.ndarray, "_ E"]],
     ) -> list[WithLogits]:
         """Who draws, and the logits behind its last known token and behind each of its drafts."""
-        ends = zip(scheduled, batch.query_start_loc[1:].tolist(), strict=True)
-        drawing = [(entry, end) for entry, end in ends if entry.num_samples > 0]
-        tokens = [
-            token for entry, end in drawing for token in range(end - 1 - entry.num_drafts, end)
-        ]
-        rows = iter(self.model.compute_logits(hidden[tokens]))
-        return [
-            (entry, np.stack([next(rows) for _ in range(1 + entry.num_drafts)]))
-            for entry, _ in drawing
-        ]
+        pairs = zip(scheduled, hidden, strict=True)
+        drawing = [(entry, rows) for entry, rows in pairs if entry.num_samples > 0]
+        logits: dict[int, Float[np.ndarray, "R V"]] = {}
+        for slot, places in _by_slot([entry for entry, _ in drawing]):
+            counts = [1 + drawing[place][0].num_drafts for place in places]
+            last = [drawing[place][1][-count:] for place, count in zip(places, counts, strict=True)]
+            rows = self.slots[slot].compute_logits(np.concatenate(last))
+            parts = np.split(rows, np.cumsum(counts)[:-1])
+            logits |= zip(places, parts, strict=True)
+        return [(entry, logits[place]) for place, (entry, _) in enumerate(drawing)]
 
     def _sample_all(
         self, with_logits: Sequence[WithLogits]
@@ -268,17 +289,26 @@ class ReferenceEngine:
         return drawn
 
     def _note_prompt_logprobs(
-        self, scheduled: Sequence[ScheduledSequence], hidden: Float[np.ndarray, "T E"]
+        self,
+        scheduled: Sequence[ScheduledSequence],
+        hidden: Sequence[Float[np.ndarray, "_ E"]],
     ) -> None:
         """Where they are wanted: a token of the prompt says how probable the next one was."""
-        rows = iter(hidden)
-        for entry in scheduled:
+        for entry, rows in zip(scheduled, hidden, strict=True):
             wanted = entry.group.prompt_logprobs
-            for position in range(entry.start, entry.start + entry.num_tokens):
-                row = next(rows)
+            for position, row in enumerate(rows, entry.start):
                 if wanted is not None and position + 1 < entry.group.prompt_len:
-                    [logits] = self.model.compute_logits(row[None])
+                    [logits] = self.slots[entry.group.adapter_slot].compute_logits(row[None])
                     wanted[position + 1] = log_softmax(logits)
+
+
+def _by_slot(scheduled: Sequence[ScheduledSequence]) -> list[tuple[int, list[int]]]:
+    """Each slot that is used, and the places of its entries."""
+    slots = [entry.group.adapter_slot for entry in scheduled]
+    return [
+        (slot, [place for place, one in enumerate(slots) if one == slot])
+        for slot in sorted(set(slots))
+    ]
 
 
 def _note_logprobs(entry: ScheduledSequence, logits: Float[np.ndarray, "R V"]) -> None:

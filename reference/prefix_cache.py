@@ -13,7 +13,8 @@ a chain that stands for the whole prefix:
 
 Two prefixes may have one hash. Here a hash only says where to look: the tokens themselves are kept
 and compared, so that even a hash function that maps everything to 7 gives no wrong hit. A `salt`
-at the root of the chain keeps tenants apart who must not learn of each other's prompts.
+at the root of the chain keeps tenants apart who must not learn of each other's prompts, and
+requests that are computed with different adapters.
 
 A block that nobody holds keeps its content, and stays in the cache, until the allocator hands it
 out again. Freed blocks join the queue's tail, the last block of a sequence first (a longer prefix
@@ -37,13 +38,14 @@ False
 ([], 1)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-HashFunction = Callable[[int | None, tuple[int, ...], str | None], int]
+Salt = Hashable | None
+HashFunction = Callable[[int | None, tuple[int, ...], Salt], int]
 
 
-def hash_block(parent: int | None, tokens: tuple[int, ...], salt: str | None) -> int:
+def hash_block(parent: int | None, tokens: tuple[int, ...], salt: Salt) -> int:
     """The hash of a full block, given the hash of the block before it (None: the first block)."""
     return hash((parent, tokens, salt))
 
@@ -55,7 +57,7 @@ class CachedBlock:
     block: int
     hash: int
     prefix: tuple[int, ...]
-    salt: str | None
+    salt: Salt
 
 
 class PrefixCache:
@@ -74,7 +76,7 @@ class PrefixCache:
     def entries(self) -> list[CachedBlock]:
         return list(self._by_block.values())
 
-    def lookup(self, token_ids: Sequence[int], salt: str | None = None) -> list[int]:
+    def lookup(self, token_ids: Sequence[int], salt: Salt = None) -> list[int]:
         """The blocks of the longest cached prefix of `token_ids`, front to back.
 
         At most (len - 1) // B blocks: the last token has to be computed, or there would be no
@@ -91,7 +93,7 @@ class PrefixCache:
             blocks.append(found.block)
         return blocks
 
-    def offer(self, block: int, prefix: Sequence[int], salt: str | None = None) -> bool:
+    def offer(self, block: int, prefix: Sequence[int], salt: Salt = None) -> bool:
         """Cache `block` as the holder of the last B tokens of `prefix` (a multiple of B tokens).
 
         False, and nothing changed, when another block holds that content: tables are append-only,
@@ -119,13 +121,11 @@ class PrefixCache:
         self._buckets.clear()
         self._by_block.clear()
 
-    def _hash_next(
-        self, parent: int | None, token_ids: Sequence[int], end: int, salt: str | None
-    ) -> int:
+    def _hash_next(self, parent: int | None, token_ids: Sequence[int], end: int, salt: Salt) -> int:
         tokens = tuple(token_ids[end - self.block_size : end])
         return self.hash_fn(parent, tokens, salt if parent is None else None)
 
-    def _find(self, chain: int, prefix: tuple[int, ...], salt: str | None) -> CachedBlock | None:
+    def _find(self, chain: int, prefix: tuple[int, ...], salt: Salt) -> CachedBlock | None:
         """Equal hashes are only candidates: compare the tokens themselves."""
         for entry in self._buckets.get(chain, []):
             if entry.prefix == prefix and entry.salt == salt:

@@ -79,6 +79,7 @@ class Scheduler:
         admission_rule: bool = True,
         preemption_costs: PreemptionCosts | None = None,
         max_draft_tokens: int = 0,
+        max_loras: int = 0,
     ) -> None:
         self.config = SchedulerConfig(
             max_num_seqs,
@@ -92,6 +93,7 @@ class Scheduler:
             admission_rule,
             preemption_costs,
             max_draft_tokens,
+            max_loras,
         )
         if block_manager.enable_prefix_caching and scheduling != "unified":
             raise ValueError(
@@ -234,7 +236,7 @@ class Scheduler:
     def _offer(self, group: SequenceGroup, seq: Sequence) -> None:
         """Let the prefix cache know the blocks that drafts which were right have filled."""
         computed = seq.token_ids[: seq.num_computed_tokens]
-        self.block_manager.offer(seq.seq_id, computed, group.cache_salt)
+        self.block_manager.offer(seq.seq_id, computed, group.salt)
 
     def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""

@@ -44,6 +44,7 @@ class SchedulerConfig:
         long_prefill_token_threshold: most tokens of one sequence in a step; 0: no such limit.
         admission_rule: False accepts requests that may hang; only to show why the rule is there.
         max_draft_tokens: most drafts in a step, of all sequences together; 0: nobody drafts.
+        max_loras: adapters that can be on the device at a time; 0: requests with one are refused.
     """
 
     max_num_seqs: int
@@ -57,6 +58,7 @@ class SchedulerConfig:
     admission_rule: bool = True
     preemption_costs: PreemptionCosts | None = None
     max_draft_tokens: int = 0
+    max_loras: int = 0
 
     def __post_init__(self) -> None:
         for field, choices in (
@@ -74,6 +76,7 @@ class SchedulerConfig:
             ("max_model_len", 2),
             ("long_prefill_token_threshold", 0),
             ("max_draft_tokens", 0),
+            ("max_loras", 0),
         ):
             if getattr(self, field) < least:
                 raise ValueError(f"{field}={getattr(self, field)} must be at least {least}")

@@ -19,7 +19,7 @@ does not fit into one step is done in the next ones, before anything else (A0).
 """
 
 from reference.scheduler_state import SchedulerOutput, SchedulerState
-from reference.sequence import Sequence, SequenceGroup, SequenceStatus
+from reference.sequence import Sequence, SequenceGroup
 
 
 def schedule_sosp(state: SchedulerState) -> SchedulerOutput:
@@ -68,7 +68,7 @@ def _admit_prompts(state: SchedulerState, output: SchedulerOutput) -> None:
         if not _fits_in_step(state, output, num_tokens) or not leaves_watermark:
             return
         state.waiting.remove(group)
-        state.enter(group, SequenceStatus.RUNNING)
+        state.start(group, output)
         if group.forked:
             _rebuild(state, group, output)
             return

@@ -3,7 +3,8 @@
 Every unfinished group is in one queue: *waiting* (no blocks), *running* (its blocks are on the
 GPU) or *swapped* (on the CPU). Each is kept in the order of service: first come, first served, or
 by priority first. Memory is taken from the end of that order: who is last to be served is first to
-be preempted, so nobody overtakes.
+be preempted, so nobody overtakes. While a group with an adapter runs, the adapter lies in a slot of
+the device (`adapter_slots`).
 
 All sequences of a group go together ("all-or-nothing", because they share blocks and each needs all
 of its own). There are two ways to take their blocks away:
@@ -21,6 +22,7 @@ each would cost is worked out.
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
+from reference.adapter_slots import Adapter, AdapterSlots
 from reference.blocks import BlockManager, BlockPair
 from reference.scheduler_config import PreemptionCosts, PreemptionMode, SchedulerConfig
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
@@ -57,13 +59,15 @@ class SchedulerOutput:
     """One step: what to compute, and what to do to blocks before (pairs of source, destination).
 
     The order is part of it: swap in, swap out, copy, write, attend. A block that a victim just left
-    may be the destination of a copy, so copying before swapping out would overwrite it.
+    may be the destination of a copy, so copying before swapping out would overwrite it. Before all
+    of that, adapters are brought to their slots (pairs of slot, adapter).
     """
 
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     blocks_to_swap_in: list[BlockPair] = field(default_factory=list)
     blocks_to_swap_out: list[BlockPair] = field(default_factory=list)
     blocks_to_copy: list[BlockPair] = field(default_factory=list)
+    adapters: list[tuple[int, Adapter]] = field(default_factory=list)
     preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
 
     @property
@@ -77,6 +81,7 @@ class SchedulerState:
     def __init__(self, blocks: BlockManager, config: SchedulerConfig) -> None:
         self.blocks = blocks
         self.config = config
+        self.slots = AdapterSlots(config.max_loras)
         self.waiting: list[SequenceGroup] = []
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
@@ -98,16 +103,35 @@ class SchedulerState:
         queues[status].append(group)
         queues[status].sort(key=self.key)
 
+    def start(self, group: SequenceGroup, output: SchedulerOutput) -> None:
+        """Let a group run that was taken out of its queue; the caller made sure of room for it."""
+        if group.adapter is not None:
+            group.adapter_slot, is_new = self.slots.load(group.adapter, self._adapters_in_use())
+            if is_new:
+                output.adapters.append((group.adapter_slot, group.adapter))
+        self.enter(group, SequenceStatus.RUNNING)
+
     def leave(self, group: SequenceGroup) -> None:
         """Take a group out of the queue it is in."""
+        if group in self.running:
+            self._leave_slot(group)
         for queue in (self.waiting, self.running, self.swapped):
             if group in queue:
                 queue.remove(group)
 
+    def _leave_slot(self, group: SequenceGroup) -> None:
+        self.slots.note_left(group.adapter)
+        group.adapter_slot = 0
+
+    def _adapters_in_use(self) -> list[Adapter | None]:
+        return [group.adapter for group in self.running]
+
     def has_room_for(self, group: SequenceGroup) -> bool:
-        """Does max_num_seqs allow this group to run, too?"""
+        """Do max_num_seqs and the slots allow this group to run, too?"""
         reserved = sum(other.num_reserved for other in self.running)
-        return reserved + group.num_reserved <= self.config.max_num_seqs
+        if reserved + group.num_reserved > self.config.max_num_seqs:
+            return False
+        return self.slots.has_room_for(group.adapter, self._adapters_in_use())
 
     def schedule_tokens(
         self,
@@ -125,7 +149,7 @@ class SchedulerState:
             start,
             start + num_tokens,
             cached=cached,
-            cache_salt=group.cache_salt,
+            cache_salt=group.salt,
         )
         assert copies is not None, "a step was planned without the blocks for it"
         output.blocks_to_copy += copies
@@ -137,6 +161,7 @@ class SchedulerState:
     def preempt(self, output: SchedulerOutput) -> SequenceGroup:
         """Take the blocks of the last running group, and return it."""
         group = self.running.pop()
+        self._leave_slot(group)
         seq_ids = [seq.seq_id for seq in group.unfinished]
         mode = self._preemption_mode(group)
         if mode == "swap" and self.blocks.can_swap_out(seq_ids):
@@ -168,7 +193,7 @@ class SchedulerState:
         """Bring the blocks of a swapped group back; the caller made sure of room for them."""
         self.swapped.remove(group)
         output.blocks_to_swap_in += self.blocks.swap_in([seq.seq_id for seq in group.unfinished])
-        self.enter(group, SequenceStatus.RUNNING)
+        self.start(group, output)
 
     def attach(self, group: SequenceGroup) -> None:
         """If a group is being rebuilt and its leader has computed the prompt: share it."""

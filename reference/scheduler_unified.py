@@ -18,6 +18,7 @@ Nobody is passed over in 2 and 3: a small request does not overtake a large one 
 
 >>> from types import SimpleNamespace
 >>> from reference.scheduler_config import SchedulerConfig
+>>> from reference.sequence import SequenceStatus
 >>> params = SimpleNamespace(n=1, best_of=None, max_tokens=4)
 >>> state = SchedulerState(BlockManager(4, 10), SchedulerConfig(2, 6, 32))
 >>> for i, prompt in enumerate(([1] * 4, [2] * 7)):
@@ -31,7 +32,7 @@ Nobody is passed over in 2 and 3: a small request does not overtake a large one 
 
 from reference.blocks import BlockManager
 from reference.scheduler_state import SchedulerOutput, SchedulerState
-from reference.sequence import Sequence, SequenceGroup, SequenceStatus
+from reference.sequence import Sequence, SequenceGroup
 from reference.speculation import plan_drafts
 
 Chunk = tuple[Sequence, int]
@@ -128,7 +129,7 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
         leader = group.leader
         hits: list[int] = []
         if group.reads_cache:
-            hits = blocks.cached_blocks(leader.token_ids, group.cache_salt)
+            hits = blocks.cached_blocks(leader.token_ids, group.salt)
         num_cached = len(hits) * blocks.block_size
         num_uncached = len(leader.token_ids) - num_cached
         num_tokens = _chunk(state, num_uncached, _budget_left(state, output))
@@ -141,6 +142,6 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
         leader.num_computed_tokens = num_cached
         if group.num_cached_tokens == -1:
             group.num_cached_tokens = num_cached
-        state.enter(group, SequenceStatus.RUNNING)
+        state.start(group, output)
         state.schedule_tokens(group, leader, num_tokens, output, cached=hits)
         state.attach(group)

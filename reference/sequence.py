@@ -44,6 +44,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from reference.adapter_slots import Adapter
+from reference.prefix_cache import Salt
 from reference.sampling_options import Candidate, SamplingOptions
 
 if TYPE_CHECKING:
@@ -163,7 +165,11 @@ class SequenceGroup:
     arrival_time: float = 0.0
     priority: int = 0
     cache_salt: str | None = None
+    adapter: Adapter | None = None
+    """What its sequences are computed with beside the model (`adapter_slots`); None: nothing."""
     seqs: list[Sequence] = field(init=False)
+    adapter_slot: int = field(default=0, init=False)
+    """Where its adapter lies while it runs; otherwise 0, as without an adapter."""
     forked: bool = field(default=False, init=False)
     add_index: int = field(default=-1, init=False)
     part_size: int = field(init=False)
@@ -185,6 +191,11 @@ class SequenceGroup:
         self.part_size = self.num_samples
         if getattr(self.params, "prompt_logprobs", None) is not None:
             self.prompt_logprobs = [None] * self.prompt_len
+
+    @property
+    def salt(self) -> Salt:
+        """What divides its cached blocks from others': they are another model's with an adapter."""
+        return self.cache_salt if self.adapter is None else (self.adapter, self.cache_salt)
 
     @property
     def prompt_len(self) -> int:

@@ -30,12 +30,15 @@ OTHERS = (
     "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
-# Imported, and so compiled, when a model needs them: its weights are held as codes.
+# Imported, and so compiled, when an engine needs them: weights are held as codes, or rows have
+# adapters.
 ON_DEMAND = (
     "cpu_kernels.quantized.packing",
     "cpu_kernels.quantized.kernel",
     "cpu_kernels.w8a8.linear",
     "cpu_kernels.w8a8.gated_linear",
+    "cpu_kernels.low_rank.shrink",
+    "cpu_kernels.low_rank.kernel",
 )
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 

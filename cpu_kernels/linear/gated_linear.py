@@ -18,12 +18,19 @@ from cpu_kernels.linear.gates import ACTIVATIONS, gated
 from cpu_kernels.linear.linear import multiply, words_of, written
 from cpu_kernels.linear.panels import panel_shape
 from cpu_kernels.linear.tiles import Chunk
+from cpu_kernels.low_rank.gate import (
+    OPERANDS,
+    Expand,
+    add_expanded,
+    expand_bytes,
+    operands_of,
+)
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.narrow import store_as
 from cpu_kernels.simd.vectors import LANES, add, load, load_some
 from cpu_kernels.simd.widen import item_bytes
 
-NAME = "cpu_kernels.gated_linear_by_groups"
+NAME = "cpu_kernels.gated_linear_with_adapters"
 PARTS = 2  # gate and up
 STEP = 4 * PARTS * COLUMNS  # bytes of a row's products with one panel of gate and one of up
 
@@ -38,6 +45,7 @@ def gated_linear(
     num_rows: Int[Array, ""],
     activation: str = "silu",
     dtype: jnp.dtype,
+    expand: Expand | None = None,
 ) -> Float[Array, "T width"]:
     """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`.
 
@@ -51,6 +59,7 @@ def gated_linear(
         num_rows: number of rows of x to compute; the result has zeros for the others.
         activation: one of `ACTIVATIONS`.
         dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
 
     Raises:
         ValueError: the panels do not have the shape of such a weight.
@@ -58,7 +67,8 @@ def gated_linear(
     check_gated_panels(panels, width, x.shape[1])
     stack = panels if panels.ndim == 4 else panels[None]
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32)
-    return gated_product(x, stack, layer, num_rows.reshape(1), added, width, activation, dtype)
+    ends = num_rows.reshape(1)
+    return gated_product(x, stack, layer, ends, added, width, activation, dtype, expand)
 
 
 def check_gated_panels(panels: Array, width: int, size: int) -> None:
@@ -80,6 +90,7 @@ def gated_product(
     width: int,
     activation: str,
     dtype: jnp.dtype,
+    expand: Expand | None = None,
 ) -> Float[Array, "T width"]:
     """The kernel: each group's rows by its weight in the layer. `chunks.py` has the operands.
 
@@ -89,7 +100,8 @@ def gated_product(
     result = jax.ShapeDtypeStruct((x.shape[0], width), written(dtype))
     number = jnp.int32(ACTIVATIONS.index(activation))
     call = jax.ffi.ffi_call(NAME, result)
-    out: Array = call(words_of(x, stack.dtype), stack, layer, ends, added, number)
+    given = words_of(x, stack.dtype), stack, layer, ends, added, number
+    out: Array = call(*given, *operands_of(expand))
     return out.astype(dtype)
 
 
@@ -156,12 +168,29 @@ def products_bytes(call: Any) -> int:
     return STEP * min(call.x.shape[0], most_rows(call))
 
 
+@inner
+def add_adapters(call: Any, share: Share, pair: int, products: int) -> None:
+    """Adds what adapters add to the products of a share's rows with a pair of its panels.
+
+    Args:
+        products: address of rows of STEP bytes, with `gated_bytes` behind them.
+    """
+    sums, pair = products + products_bytes(call), share.panel + pair
+    add_expanded(call, share.row, share.end, pair, products, STEP, sums)
+
+
+@inner
+def gated_bytes(call: Any) -> int:
+    """Bytes for products, and for what is added to them."""
+    return products_bytes(call) + expand_bytes(call)
+
+
 @cpu_kernel(
     NAME,
-    operands="x panels layer ends bias activation",
+    operands=f"x panels layer ends bias activation {OPERANDS}",
     results="out",
     items=_chunks,
-    scratch=products_bytes,
+    scratch=gated_bytes,
     neighbours=True,
 )
 @inner
@@ -172,4 +201,5 @@ def _chunk(call: Any, item: int, products: int) -> None:
     bias = bias_of(call, share)
     for pair in range(chunk.num_panels // PARTS):
         multiply(call, pair_of(chunk, pair, products))
+        add_adapters(call, share, pair, products)
         gate_pair(call, chunk, bias, pair, products)

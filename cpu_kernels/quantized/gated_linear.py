@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from cpu_kernels.linear.gated_linear import PARTS
 from cpu_kernels.linear.gates import ACTIVATIONS
+from cpu_kernels.low_rank.gate import Expand
 from cpu_kernels.quantized.kinds import PanelKind
 from cpu_kernels.quantized.linear import Gate, check_places, one_stack, product
 
@@ -24,6 +25,7 @@ def quantized_gated_linear(
     num_rows: Int[Array, ""],
     activation: str = "silu",
     out_dtype: jnp.dtype,
+    expand: Expand | None = None,
 ) -> Float[Array, "T width"]:
     """activation(x @ gate.T) * (x @ up.T), rounded once to `out_dtype`.
 
@@ -39,13 +41,14 @@ def quantized_gated_linear(
         num_rows: number of rows of x to compute; the result has zeros for the others.
         activation: one of `ACTIVATIONS`.
         out_dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
 
     Raises:
         ValueError: the panels or their places do not have the shape of such a weight.
     """
     check_places(panels, places, PARTS * width, PARTS)
     stack = one_stack(panels, places)
-    gate = gate_of(bias, activation, out_dtype)
+    gate = gate_of(bias, activation, out_dtype)._replace(expand=expand)
     return product(x, stack, kinds, layer, num_rows.reshape(1), width, dtype, gate)
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Share, num_chunks, rows_in_groups, share_of
-from cpu_kernels.linear.gated_linear import PARTS, STEP, bias_of, gate_pair, products_bytes
+from cpu_kernels.linear.gated_linear import (
+    PARTS,
+    STEP,
+    add_adapters,
+    bias_of,
+    gate_pair,
+    gated_bytes,
+)
+from cpu_kernels.low_rank.gate import OPERANDS
 from cpu_kernels.quantized.sums import write_sums
 from cpu_kernels.quantized.tiles import PAIRS_PANELS, PART_BYTES, PLACE_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.micro_kernel import COLUMNS
@@ -16,7 +24,7 @@ from cpu_kernels.simd.structs import BFLOAT16
 from cpu_kernels.simd.widen import item_bytes
 from cpu_kernels.simd.words import MULTIPLIES_PAIRS, Floats, Pairs
 
-NAME = "cpu_kernels.coded_linear"
+NAME = "cpu_kernels.coded_linear_with_adapters"
 PLAIN = -1  # in place of an activation's index: the products are the result
 _multiply_floats = multiply_of(Floats)
 _multiply_pairs = multiply_of(Pairs) if MULTIPLIES_PAIRS else _multiply_floats
@@ -103,6 +111,7 @@ def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> Non
             chunk.scratch,
         )
         _multiply(call, both)
+        add_adapters(call, share, pair, products)
         gate_pair(call, chunk, bias, pair, products)
 
 
@@ -115,12 +124,12 @@ def _chunks(call: Any) -> int:
 @inner
 def _scratch(call: Any) -> int:
     """Bytes for part of a decoded panel, and for a chunk's products before the gate."""
-    return PART_BYTES + (products_bytes(call) if _is_gated(call) else 0)
+    return PART_BYTES + (gated_bytes(call) if _is_gated(call) else 0)
 
 
 @cpu_kernel(
     NAME,
-    operands="x panels places forms tables layer ends bias activation",
+    operands=f"x panels places forms tables layer ends bias activation {OPERANDS}",
     results="out sums",
     items=_chunks,
     scratch=_scratch,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
 from cpu_kernels.linear.linear import words_of, written
+from cpu_kernels.low_rank.gate import Expand, operands_of
 from cpu_kernels.quantized.kernel import NAME, PLAIN
 from cpu_kernels.quantized.kinds import (
     PanelKind,
@@ -31,11 +32,13 @@ class Gate(NamedTuple):
         bias: [groups * 2 * width] in float32, or empty.
         activation: its index in `ACTIVATIONS`.
         dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
     """
 
     bias: Array
     activation: int
     dtype: jnp.dtype
+    expand: Expand | None = None
 
 
 def quantized_linear(
@@ -110,5 +113,6 @@ def product(
     sums = jax.ShapeDtypeStruct((x.shape[0], groups), jnp.float32)
     given = (words, *stack, jnp.asarray(forms), jnp.asarray(tables), layer, ends)
     call = jax.ffi.ffi_call(NAME, (result, sums))
-    out: Array = call(*given, chosen.bias, jnp.int32(chosen.activation))[0]
+    gated = chosen.bias, jnp.int32(chosen.activation), *operands_of(chosen.expand)
+    out: Array = call(*given, *gated)[0]
     return out.astype(chosen.dtype)

@@ -110,6 +110,7 @@ def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
 
 
 _all_bfloat16, _some_bfloat16 = _loads(_bfloat16)
+load_bfloat16 = _all_bfloat16
 _all_float16, _some_float16 = _loads(_float16)
 _all_int8, _some_int8 = _loads(_int8)
 _all_float8, _some_float8 = _loads(_float8)

@@ -9,14 +9,22 @@ from jaxtyping import Array, Float, Float32, Int, UInt8
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import chunk_of, num_chunks, share_of
-from cpu_kernels.linear.gated_linear import PARTS, bias_of, gate_pair, pair_of, products_bytes
+from cpu_kernels.linear.gated_linear import (
+    PARTS,
+    add_adapters,
+    bias_of,
+    gate_pair,
+    gated_bytes,
+    pair_of,
+)
 from cpu_kernels.linear.gates import ACTIVATIONS
 from cpu_kernels.linear.linear import written
+from cpu_kernels.low_rank import gate
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.w8a8.linear import check_groups, check_panels, operands_of
 from cpu_kernels.w8a8.tiles import Scales, multiply, scales_of
 
-NAME = "cpu_kernels.w8a8_gated_linear"
+NAME = "cpu_kernels.w8a8_gated_linear_with_adapters"
 
 
 def gated_linear(
@@ -30,6 +38,7 @@ def gated_linear(
     num_rows: Int[Array, ""],
     activation: str = "silu",
     dtype: jnp.dtype,
+    expand: gate.Expand | None = None,
 ) -> Float[Array, "T width"]:
     """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`.
 
@@ -41,13 +50,14 @@ def gated_linear(
         width: F, the number of columns of gate and of up.
         activation: one of `ACTIVATIONS`.
         dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
 
     Raises:
         ValueError: the panels do not have the shape of such a weight, or rows are too long.
     """
     check_panels(panels, width, x.shape[1], PARTS)
     count = num_rows.reshape(1)
-    return _product(x, panels, scales, bias, layer, count, width, activation, dtype)
+    return _product(x, panels, scales, bias, layer, count, width, activation, dtype, expand)
 
 
 def grouped_gated_linear(
@@ -78,12 +88,14 @@ def _product(
     width: int,
     activation: str,
     dtype: jnp.dtype,
+    expand: gate.Expand | None = None,
 ) -> Array:
     result = jax.ShapeDtypeStruct((x.shape[0], width), written(dtype))
     number = jnp.int32(ACTIVATIONS.index(activation))
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
     operands = operands_of(x, panels, scales, layer, ends)
-    out: Array = jax.ffi.ffi_call(NAME, result)(*operands, added, number)
+    given = (*operands, added, number, *gate.operands_of(expand))
+    out: Array = jax.ffi.ffi_call(NAME, result)(*given)
     return out.astype(dtype)
 
 
@@ -94,10 +106,10 @@ def _chunks(call: Any) -> int:
 
 @cpu_kernel(
     NAME,
-    operands="x scales firsts panels panel_scales layer ends bias activation",
+    operands="x scales firsts panels panel_scales layer ends bias activation " + gate.OPERANDS,
     results="out",
     items=_chunks,
-    scratch=products_bytes,
+    scratch=gated_bytes,
     neighbours=True,
 )
 @inner
@@ -109,4 +121,5 @@ def _chunk(call: Any, item: int, products: int) -> None:
     for pair in range(chunk.num_panels // PARTS):
         panels = scales.panels + 4 * COLUMNS * PARTS * pair
         multiply(pair_of(chunk, pair, products), Scales(scales.firsts, scales.rows, panels))
+        add_adapters(call, share, pair, products)
         gate_pair(call, chunk, bias, pair, products)

@@ -74,6 +74,12 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         metavar="NAME",
         help="what clients may call the model; the first is its name in answers (MODEL)",
     )
+    add(
+        "--lora-modules",
+        nargs="+",
+        metavar="NAME=PATH",
+        help='LoRA adapters that "model" may name, or JSON with "name" and "path" (none)',
+    )
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
     add(
         "--trust-request-chat-template",

@@ -46,7 +46,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
         "jax_engine.engine.vllm_processors",
         "process_dict_updates",
     ),
-    ("vllm.lora.request", "jax_engine.compat.requests", "LoRARequest"),
+    ("vllm.lora.request", "jax_engine.lora.request", "LoRARequest"),
     ("vllm.tokenizers", "jax_engine.compat.tokenizers", "get_tokenizer"),
     ("vllm.transformers_utils.tokenizer", "jax_engine.compat.tokenizers", "get_tokenizer"),
     ("vllm.renderers.hf", "jax_engine.compat.tokenizers", "resolve_chat_template"),
@@ -68,7 +68,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
 MISSING: dict[str, str] = {
     "vllm.assets": "images, audio and videos, and jax-engine has text models only",
     "vllm.multimodal": "images, audio and videos, and jax-engine has text models only",
-    "vllm.lora": "LoRA adapters, which jax-engine does not load",
+    "vllm.lora": "vLLM's own code for LoRA adapters; LoRARequest alone is shared",
     "vllm.distributed": "several devices or processes, and jax-engine runs on one device",
     "vllm.config": "a part of vLLM's own configuration that jax-engine has no use for",
     "vllm.config.KVTransferConfig": "KV caches handed from one process to another",

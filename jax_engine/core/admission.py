@@ -3,6 +3,11 @@
 The published system hangs, or aborts, on a request that needs more blocks, sequences or tokens than
 the engine has. This engine refuses such a request when it is added, and names both numbers. A
 request for more samples than fit runs in parts. Each part fits and finishes, so the request does.
+
+A request with a LoRA adapter needs one slot for it, and there is at least one, else it is refused.
+Only running groups pin slots, and a group pins one at most. So a group that waits for a slot waits
+for running groups alone, which finish by the same rule, and while it waits nobody is admitted in
+its place. When none runs, a slot can be had: adapters add a wait, and no way to hang.
 """
 
 from jax_engine.core.block_manager import BlockManager
@@ -50,12 +55,17 @@ def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -
         How many of its samples can run at a time.
 
     Raises:
-        InvalidRequestError: The prompt is empty.
+        InvalidRequestError: The prompt is empty, or there is no slot for an adapter.
         RequestTooLargeError: Prompt, sequences or blocks exceed what the engine has.
     """
     name = f"request {group.request_id!r}"
     if group.prompt_len < 1:
         raise InvalidRequestError(f"{name}: prompt_token_ids must hold at least 1 token, got 0")
+    if group.adapter is not None and not limits.max_loras:
+        raise InvalidRequestError(
+            f"{name}: lora_request must be None, got an adapter: the engine's device has no slots "
+            "for adapters (max_loras)"
+        )
     room = 0 if group.params.drops_output else 1
     if group.prompt_len > limits.max_model_len - room:
         problem = prompt_too_long(group.prompt_len, limits.max_model_len, room)

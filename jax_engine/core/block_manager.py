@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from jax_engine.core.block_pool import BlockError, BlockPool
 from jax_engine.core.block_table import BlockTable
 from jax_engine.core.block_view import BlockView
-from jax_engine.core.prefix_cache import HashFunction, Node, PrefixCache
+from jax_engine.core.prefix_cache import HashFunction, Node, PrefixCache, Salt
 from jax_engine.core.swapping import can_move, distinct_blocks, move_tables
 
 
@@ -61,7 +61,7 @@ class BlockManager(BlockView):
     def cached_blocks(
         self,
         token_ids: Sequence[int],
-        cache_salt: str | None = None,
+        cache_salt: Salt = None,
         chain: list[Node] | None = None,
     ) -> list[int]:
         """Blocks that hold the longest cached prefix of full blocks; takes no reference.
@@ -98,7 +98,7 @@ class BlockManager(BlockView):
         num_tokens: int,
         *,
         cached: Sequence[int] = (),
-        cache_salt: str | None = None,
+        cache_salt: Salt = None,
         chain: list[Node] | None = None,
     ) -> list[tuple[int, int]] | None:
         """Makes positions start .. num_tokens - 1 of a sequence writable; `start` never goes back.
@@ -145,7 +145,7 @@ class BlockManager(BlockView):
         return copies
 
     def register(
-        self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: str | None
+        self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: Salt
     ) -> None:
         """Enters the full blocks of the first `num_tokens` tokens into the prefix cache."""
         table = self.tables.get(seq_id)
@@ -265,7 +265,7 @@ class BlockManager(BlockView):
         return old, new
 
     def _register(
-        self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: str | None
+        self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: Salt
     ) -> None:
         full = min(num_tokens, len(token_ids)) // self.block_size
         if self.enable_prefix_caching and table.registers and full > table.num_tried:

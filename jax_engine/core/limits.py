@@ -17,6 +17,7 @@ class Limits:
         scheduling: "unified", "sosp" or "sosp-mixed".
         chunked_prefill: Whether a prompt may be split over several steps.
         long_prefill_token_threshold: Most prompt tokens of one sequence in a step; 0 for no limit.
+        max_loras: Most LoRA adapters of running requests; 0: none is accepted.
 
     Raises:
         ConfigError: A limit is too small, or contradicts another.
@@ -28,16 +29,15 @@ class Limits:
     scheduling: Scheduling = "unified"
     chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
+    max_loras: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.long_prefill_token_threshold < 0:
-            raise ConfigError(
-                "long_prefill_token_threshold must be at least 0, "
-                f"got {self.long_prefill_token_threshold}"
-            )
+        for name in ("long_prefill_token_threshold", "max_loras"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
         self._check_budget()
         if self.long_prefill_token_threshold > 0 and not self.chunked_prefill:
             raise ConfigError(

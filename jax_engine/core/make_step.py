@@ -28,6 +28,7 @@ def make_step(
         closed,
         masked,
         unread,
+        plan.adapters,
     )
 
 
@@ -37,7 +38,9 @@ def _row(item: ScheduledSequence) -> Row:
     if drafts:
         history = [*seq.token_ids, *drafts] if group.needs_history else None
         tokens = [seq.token_ids[start], *drafts]
-        return Row(seq.seq_id, group.number, start, tokens, history, len(drafts))
+        return Row(
+            seq.seq_id, group.number, start, tokens, history, len(drafts), group.adapter_slot
+        )
     if num_tokens == 1:
         tokens = [pending or seq.token_ids[start]]
     else:
@@ -47,7 +50,7 @@ def _row(item: ScheduledSequence) -> Row:
     history = None
     if group.needs_history and num_samples:
         history = [*seq.token_ids, pending] if pending else list(seq.token_ids)
-    return Row(seq.seq_id, group.number, start, tokens, history)
+    return Row(seq.seq_id, group.number, start, tokens, history, 0, group.adapter_slot)
 
 
 def _samples(plan: SchedulerOutput) -> Samples:

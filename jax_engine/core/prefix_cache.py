@@ -8,6 +8,8 @@ the hash only finds candidates.
 
 from collections.abc import Callable, Sequence
 
+type Salt = str | tuple[str, str | None] | None
+"""A request's own salt; with an adapter, the adapter's digest and that salt."""
 type HashFunction = Callable[[tuple[object, ...]], int]
 
 
@@ -27,7 +29,7 @@ class Node:
         self,
         parent: "Node | None",
         tokens: tuple[int, ...],
-        salt: str | None,
+        salt: Salt,
         hash_fn: HashFunction = hash,
     ) -> None:
         self.parent = parent
@@ -80,7 +82,7 @@ class PrefixCache:
         return list(self._nodes)
 
     def extend_chain(
-        self, chain: list[Node], token_ids: Sequence[int], num_blocks: int, salt: str | None
+        self, chain: list[Node], token_ids: Sequence[int], num_blocks: int, salt: Salt
     ) -> None:
         """Appends the nodes that `chain` lacks for the first `num_blocks` blocks of `token_ids`."""
         size = self.block_size

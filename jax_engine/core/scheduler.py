@@ -9,6 +9,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 from jax_engine.core import sosp, unified
+from jax_engine.core.adapter_slots import AdapterSlots
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import take_samples
@@ -39,6 +40,7 @@ class Scheduler:
         preemption_costs: Measures the costs that "auto" compares, when it first has to.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
+        max_loras: Slots for LoRA adapters on the device; 0: requests with one are refused.
         max_draft_tokens: Drafts of all sequences in one step.
         max_samples: Tokens that one step can draw, and its rows, of which each draft is one; only
             drafts could make them too many.
@@ -60,6 +62,7 @@ class Scheduler:
         preemption_costs: MeasureCosts | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
+        max_loras: int = 0,
         max_draft_tokens: int = 0,
         max_samples: int = 2**31,
     ) -> None:
@@ -70,6 +73,7 @@ class Scheduler:
             scheduling,
             enable_chunked_prefill and scheduling == "unified",
             long_prefill_token_threshold,
+            max_loras,
         )
         check_prefix_caching(block_manager.enable_prefix_caching, scheduling)
         check_drafts(max_draft_tokens, scheduling)
@@ -92,6 +96,11 @@ class Scheduler:
     def preemption_costs(self) -> PreemptionCosts | None:
         """The costs that "auto" compares; None before it first has to."""
         return self._state.costs
+
+    @property
+    def slots(self) -> AdapterSlots:
+        """Where the LoRA adapters lie that running requests use, or have used."""
+        return self._state.slots
 
     @property
     def waiting(self) -> list[SequenceGroup]:

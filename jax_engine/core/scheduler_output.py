@@ -1,7 +1,7 @@
 """The decision of one call of `Scheduler.schedule`, which the worker executes.
 
-Order of the cache operations within the step: swap in, swap out, copy, then write and attend. A
-copy may land in a block that a victim lost in the same step, so swapping out comes first.
+Order within the step: put adapters into their slots; swap in, swap out, copy; write and attend. A
+copy may land in a block that a victim lost in the same step, so swapping out comes before it.
 """
 
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.lora.adapter import Adapter
 from jax_engine.modes import PreemptionMode
 
 
@@ -48,6 +49,7 @@ class SchedulerOutput:
         blocks_to_swap_in: (cpu block, gpu block) pairs.
         blocks_to_swap_out: (gpu block, cpu block) pairs.
         blocks_to_copy: (source, destination) GPU block pairs, of copy-on-write.
+        adapters: (slot, adapter): LoRA adapters that this step puts on the device.
         preempted: (request id, how) in order of preemption.
         num_batched_tokens: T, the tokens of the step.
     """
@@ -56,5 +58,6 @@ class SchedulerOutput:
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
+    adapters: list[tuple[int, Adapter]] = field(default_factory=list)
     preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
     num_batched_tokens: int = 0

@@ -9,9 +9,12 @@ from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
+from jax_engine.core.adapter_slots import NO_ADAPTER
 from jax_engine.core.beam_search import BeamSearch
+from jax_engine.core.prefix_cache import Salt
 from jax_engine.core.sequence import Sequence, SequenceStatus
 from jax_engine.core.stopping import SamplingLimits, StopRule
+from jax_engine.lora.adapter import Adapter
 
 
 class Constraints(Protocol):
@@ -45,10 +48,12 @@ class SequenceGroup:
         eos_token_ids: Tokens that end a sequence unless `params.ignore_eos`.
         arrival_time: Seconds; earlier is served first.
         priority: Smaller is served first, under the priority policy.
-        cache_salt: Requests of different salts share no cached prefix.
+        cache_salt: Requests of different salts share no cached prefix, nor do those of different
+            adapters: where there is one, the attribute has its digest, too.
         constraints: What restricts its tokens beyond `params`; applied by the engine.
         max_drafts: The most drafts of one of its sequences in a step.
         prediction: What its answers are expected to say, from which drafts are made.
+        adapter: The LoRA adapter that it is computed with; None: the model alone.
 
     Attributes:
         seqs: The sequences of all parts so far, finished ones included. A part has one sequence
@@ -71,14 +76,16 @@ class SequenceGroup:
         needs_history: Whether the worker needs all its tokens to sample.
         needs_last_token: Whether the tokens allowed next depend on the values of earlier ones, so
             that no step can be planned ahead of one that samples for it.
+        adapter_slot: Where its adapter lies while it runs; 0 without one, and while it waits.
         number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
         key: Sort key in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
     __slots__ = (
-        "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
-        "max_drafts", "needs_history", "needs_last_token", "num_cached_tokens", "num_left",
+        "adapter", "adapter_slot", "arrival_time", "beam", "cache_salt", "constraints",
+        "eos_token_ids", "forked", "key", "max_drafts", "needs_history", "needs_last_token",
+        "num_cached_tokens", "num_left",
         "num_preemptions", "num_samples", "num_unattached", "number", "params", "part_size",
         "part_start", "prediction", "priority", "prompt_len", "reads_cache", "request_id",
         "reserved", "samples_per_seq", "seqs", "stop",
@@ -96,6 +103,7 @@ class SequenceGroup:
         constraints: Constraints | None = None,
         max_drafts: int = 0,
         prediction: Prediction | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
@@ -104,7 +112,8 @@ class SequenceGroup:
         self.eos_token_ids = eos_token_ids
         self.arrival_time = arrival_time
         self.priority = priority
-        self.cache_salt = cache_salt
+        self.cache_salt: Salt = cache_salt if adapter is None else (adapter.digest, cache_salt)
+        self.adapter, self.adapter_slot = adapter, NO_ADAPTER
         self.num_samples = params.best_of or params.n
         self.beam = BeamSearch.for_request(params, eos_token_ids)
         self.samples_per_seq = self.num_samples if self.beam is None else 1
@@ -122,6 +131,12 @@ class SequenceGroup:
         self.number = 0
         self.key: tuple[float, ...]
         self.stop: StopRule
+
+    @property
+    def own_salt(self) -> str | None:
+        """The salt that the request was given."""
+        salt = self.cache_salt
+        return salt[1] if isinstance(salt, tuple) else salt
 
     @property
     def prompt_token_ids(self) -> list[int]:

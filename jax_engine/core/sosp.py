@@ -72,7 +72,7 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
             break
         group.num_cached_tokens = 0
         state.run(seq, group, length, out)
-        state.start_running(state.waiting)
+        state.start_running(state.waiting, out)
         budget -= length
     return budget
 
@@ -89,7 +89,7 @@ def rebuild(state: SchedulerState, group: SequenceGroup, out: SchedulerOutput, b
         need += -(-len(seq.token_ids) // manager.block_size) - shared
     if manager.num_free_gpu_blocks - need < manager.watermark_blocks:
         return budget
-    state.start_running(state.waiting)
+    state.start_running(state.waiting, out)
     state.allocate(seqs[0], group, len(seqs[0].token_ids), out)
     state.share_prompt(group)
     for seq in seqs[1:]:
@@ -127,7 +127,7 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
         if not (state.fits(group) and manager.can_swap_in(seq_ids, len(seqs))):
             break
         out.blocks_to_swap_in += manager.swap_in(seq_ids)
-        state.start_running(state.swapped)
+        state.start_running(state.swapped, out)
         for seq in group.decoding():
             state.run(seq, group, len(seq.token_ids), out)
             budget -= 1

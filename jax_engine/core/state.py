@@ -9,6 +9,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import count
 from operator import attrgetter
 
+from jax_engine.core.adapter_slots import NO_ADAPTER, AdapterSlots
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
@@ -30,6 +31,7 @@ class SchedulerState:
     Attributes:
         groups: All unfinished groups, by request id.
         seq_ids: Of all unfinished sequences. Only they have blocks and count in their groups.
+        slots: Of the LoRA adapters that running groups use.
         preemption_mode: None: swap groups that forked, recompute others.
         costs: The costs that "auto" compares; None before it first has to.
         num_preemptions: How often each mode was used.
@@ -46,6 +48,7 @@ class SchedulerState:
         check_rule(preemption_mode, preemption_costs)
         self.manager = manager
         self.limits = limits
+        self.slots = AdapterSlots(limits.max_loras)
         self.preemption_mode = preemption_mode
         self.costs: PreemptionCosts | None = None
         self._measure_costs = preemption_costs
@@ -84,6 +87,7 @@ class SchedulerState:
         self.waiting, self.running, self.swapped = [], [], []
         self.groups.clear()
         self.rebuilding = self._reserved = None
+        self.slots.clear()  # what failed may be what was to fill one
         self.manager.clear()
 
     def fork(self, parent: Sequence, index: int) -> Sequence:
@@ -94,11 +98,13 @@ class SchedulerState:
         return child
 
     def fits(self, group: SequenceGroup) -> bool:
-        """Whether the group may join the running ones under max_num_seqs."""
+        """Whether the group may join the running ones: under max_num_seqs, and with its adapter."""
         # The sum is kept while groups are only added: admitting n groups would take O(n^2) else.
         if self._reserved is None:
             self._reserved = sum([running.reserved for running in self.running])
-        return self._reserved + group.reserved <= self.limits.max_num_seqs
+        if self._reserved + group.reserved > self.limits.max_num_seqs:
+            return False
+        return self.slots.has_room_for(group.adapter)
 
     def allocate(
         self,
@@ -144,9 +150,13 @@ class SchedulerState:
             samples = group.samples_per_seq
         out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
 
-    def start_running(self, queue: list[SequenceGroup]) -> None:
-        """Moves the head of `queue` to the running groups."""
+    def start_running(self, queue: list[SequenceGroup], out: SchedulerOutput) -> None:
+        """Moves the head of `queue`, which `fits`, to the running groups; pins its adapter."""
         group = queue.pop(0)
+        if group.adapter is not None:
+            group.adapter_slot, is_new = self.slots.pin(group.adapter)
+            if is_new:
+                out.adapters.append((group.adapter_slot, group.adapter))
         group.set_status(SequenceStatus.RUNNING)
         insort(self.running, group, key=by_key)
         if self._reserved is not None:
@@ -161,6 +171,7 @@ class SchedulerState:
         """
         group = self.running.pop()
         self._reserved = None
+        self._unpin(group)
         mode = mode_for(group, self.manager, self.preemption_mode, self._known_costs)
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
@@ -192,6 +203,7 @@ class SchedulerState:
         Call it only while no step is planned.
         """
         for group in self.running + self.swapped:
+            self._unpin(group)
             self._requeue(group)
         self.running, self.swapped = [], []
         self.rebuilding = self._reserved = None
@@ -274,8 +286,15 @@ class SchedulerState:
         if status is not SequenceStatus.RUNNING:  # it was aborted, or the step ahead preempted it
             queue = self.waiting if status is SequenceStatus.WAITING else self.swapped
         self._reserved = None
+        self._unpin(group)
         del queue[bisect_left(queue, group.key, key=by_key)]
         del self.groups[group.request_id]
+
+    def _unpin(self, group: SequenceGroup) -> None:
+        """Lets others have the slot of a group that runs no more."""
+        if group.adapter is not None and group.adapter_slot:
+            group.adapter_slot = NO_ADAPTER
+            self.slots.unpin(group.adapter)
 
     def _name(self, seq: Sequence) -> None:
         seq.seq_id = next(self._next_seq_id)

@@ -64,7 +64,7 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
         if not (state.fits(group) and manager.can_swap_in(seq_ids, extra)):
             break
         out.blocks_to_swap_in += manager.swap_in(seq_ids)
-        state.start_running(state.swapped)
+        state.start_running(state.swapped, out)
         budget -= run_chunks(state, group, runs, out)
     return budget
 
@@ -94,7 +94,7 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         if group.num_unattached:  # recomputed, and the cache may have the prompt
             state.attach(group)
         budget -= end - cached_tokens
-        state.start_running(state.waiting)
+        state.start_running(state.waiting, out)
     return budget
 
 

@@ -11,6 +11,7 @@ from jax_engine.engine.pieces import LogprobLists, News, Piece
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
 from jax_engine.logprobs import FlatLogprobs, Logprob
+from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -60,6 +61,7 @@ class Assembler:
         request_id: The client's name of the request.
         tokenizer: Makes the text, and the words of log-probabilities; None: there is no text.
         arrival_time: In seconds of `time.monotonic()`.
+        lora: The request's adapter, as it asked for it.
 
     Attributes:
         finished: Whether the last news were taken.
@@ -73,11 +75,12 @@ class Assembler:
         params: SamplingParams,
         tokenizer: Tokenizer | None,
         arrival_time: float,
+        lora: LoRARequest | None = None,
     ) -> None:
         self.request_id = request_id
         self.finished = False
         self.metrics = RequestMetrics(arrival_time)
-        self._prompt, self._params = prompt, params
+        self._prompt, self._params, self._lora = prompt, params, lora
         self._tokenizer = tokenizer if params.detokenize else None
         self._deltas = params.output_kind is RequestOutputKind.DELTA
         self._samples: dict[int, _Sample] = {}
@@ -128,6 +131,7 @@ class Assembler:
             num_cached_tokens=self._num_cached,
             metrics=self.metrics,
             prompt_logprobs=prompt_logprobs,
+            lora_request=self._lora,
         )
 
     def _completion(self, index: int, sample: _Sample) -> CompletionOutput:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import check_service
 from jax_engine.errors import InvalidRequestError
+from jax_engine.lora.request import LoRARequest, one_lora_each
 from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
@@ -28,6 +30,7 @@ def check_all(
     params: Sequence[SamplingParams | PoolingParams],
     priorities: Sequence[int],
     timeouts: Sequence[float | None],
+    loras: Sequence[LoRARequest | None] | None = None,
     *,
     use_tqdm: UseTqdm = False,
 ) -> list[Request]:
@@ -42,11 +45,12 @@ def check_all(
     checked: list[Request] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
-    pairs = zip(prompts, params, strict=True)
-    bar = _maker(use_tqdm)(pairs, total=len(prompts), desc="Adding requests")
-    for i, (prompt, one) in enumerate(bar):
+    each = [None] * len(prompts) if loras is None else loras
+    asked = zip(prompts, params, each, strict=True)
+    bar = _maker(use_tqdm)(asked, total=len(prompts), desc="Adding requests")
+    for i, (prompt, one, lora) in enumerate(bar):
         try:
-            checked.append(engine.check_request(prompt, one))
+            checked.append(engine.check_request(prompt, one, lora=lora))
         except InvalidRequestError as error:
             problems.append(error)
             where.append(i)
@@ -60,6 +64,24 @@ def check_all(
         lines.append(f"and {len(problems) - len(lines)} more")
     note = f"; none of the {len(prompts)} prompts was started" if len(prompts) > 1 else ""
     raise type(problems[0])("; ".join(lines) + note)
+
+
+def loras_each(engine: LLMEngine, lora_request: Any, num_prompts: int) -> list[LoRARequest | None]:
+    """The adapter of each prompt; arrays become adapters here, once for all prompts.
+
+    Raises:
+        InvalidRequestError: They are no adapters, or not as many as there are prompts.
+    """
+    found: list[LoRARequest | None] = []
+    made: dict[int, LoRARequest] = {}
+    for one in one_lora_each(lora_request, num_prompts):
+        if one is not None and one.lora_tensors is not None:
+            if id(one) not in made:
+                adapter = engine.read_lora(one)
+                made[id(one)] = replace(one, lora_tensors=None, peft_config=None, adapter=adapter)
+            one = made[id(one)]
+        found.append(one)
+    return found
 
 
 def number_each(name: str, value: Any, num_prompts: int) -> list[Any]:

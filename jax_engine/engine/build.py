@@ -1,6 +1,7 @@
 """Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +19,8 @@ from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, tells_kernels
 from jax_engine.errors import ConfigError
-from jax_engine.host_memory import allocating
+from jax_engine.host_memory import allocating, check_fits
+from jax_engine.lora.modules import Modules
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
@@ -29,6 +31,7 @@ from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
@@ -56,7 +59,11 @@ _PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of th
 
 @dataclass(frozen=True)
 class EngineParts:
-    """The components of an `LLMEngine`."""
+    """The components of an `LLMEngine`.
+
+    Attributes:
+        modules: Makes the modules that adapters may change; None: they are those of the model.
+    """
 
     config: EngineConfig
     model_config: ModelConfig
@@ -69,6 +76,7 @@ class EngineParts:
     eos_token_ids: frozenset[int]
     head: PoolingHead | None
     draft: DraftParts | None = None
+    modules: Callable[[], Modules] | None = None
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -103,6 +111,11 @@ def _build(config: EngineConfig) -> EngineParts:
     _check_cache_dtype(config, model.config)
     if batch_invariant:
         check_invariant(model.config, dtype, cache_dtype)
+        if config.enable_lora:
+            raise ConfigError(
+                "enable_lora with batch_invariant is not computed on this device: leave one of "
+                "them out (enable_lora=True)"
+            )
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
     tokenizer_of_target = cache(lambda: _tokenizer(config, files, hub))
@@ -129,6 +142,8 @@ def _build(config: EngineConfig) -> EngineParts:
             enforce_eager=config.enforce_eager,
             cudagraph_mode=config.cudagraph_mode,
             batch_invariant=batch_invariant,
+            max_loras=config.max_loras if config.enable_lora else 0,
+            max_lora_rank=config.max_lora_rank,
         )
         tokenizer = None
         if not config.skip_tokenizer_init:
@@ -266,6 +281,7 @@ def build_scheduler(
         preemption_costs=runner.measure_costs,
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
+        max_loras=sizes.max_loras,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,
         max_samples=sizes.max_samples,
     )
@@ -286,8 +302,10 @@ def _step_bytes(
     largest: StepShape,
     *,
     batch_invariant: bool,
+    slots: AdapterSlots | None = None,
 ) -> int:
     """Compiles the largest step of a model; returns its temporary bytes, the sampler's included."""
+    largest = replace(largest, lora=slots is not None)
     dtype = resolve_cache_dtype(config)
     steps = CompiledSteps(
         model,
@@ -298,6 +316,7 @@ def _step_bytes(
         kv_scales=scales_shape(model.config, dtype),
         cudagraph_mode=config.cudagraph_mode,
         batch_invariant=batch_invariant,
+        slots=slots,
     )
     shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
     kv_cache = jax.ShapeDtypeStruct(shape, dtype)
@@ -314,13 +333,29 @@ def _draft_block_bytes(config: EngineConfig, draft: DraftModel | None) -> int:
     return block_bytes(model, config.block_size, resolve_cache_dtype(config))
 
 
+def _slots(config: EngineConfig, model: LoadedModel) -> AdapterSlots | None:
+    """The adapters' slots, not made yet; None if there are none."""
+    if not config.enable_lora:
+        return None
+    dtype = resolve_dtype(config.dtype)
+    return AdapterSlots(model, config.max_loras, config.max_lora_rank, dtype)
+
+
 def _memory(
     config: EngineConfig, model: LoadedModel, max_len: int, budget: int, draft: DraftModel | None
 ) -> MemoryProfile:
-    """The sizes of the target and its draft model together; their steps run in turns."""
+    """The sizes of the target and its draft model together; their steps run in turns.
+
+    The slots of adapters count as weights.
+    """
+    slots = _slots(config, model)
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
+    if slots is not None:
+        weights += slots.num_bytes
+        if this_device().in_host_memory:
+            check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
     if draft is not None:
         of_draft = _draft_block_bytes(config, draft)
         scratch = draft.num_scratch * of_draft
@@ -328,7 +363,8 @@ def _memory(
 
     def step_bytes() -> int:
         largest = largest_step_shape(budget, config.max_num_seqs)
-        target = _step_bytes(config, model, max_len, largest, batch_invariant=tells_kernels(config))
+        tells = tells_kernels(config)
+        target = _step_bytes(config, model, max_len, largest, batch_invariant=tells, slots=slots)
         if draft is None:
             return target
         abstract, longest = draft.files.abstract, draft.max_model_len

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any, Self
@@ -21,6 +21,7 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_state import EngineState, engine_state
+from jax_engine.engine.lora_info import lora_requests_info
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
@@ -45,6 +46,11 @@ from jax_engine.errors import (
     ForkedProcessError,
     InvalidRequestError,
 )
+from jax_engine.lora.adapter import Adapter
+from jax_engine.lora.leaves import check_of
+from jax_engine.lora.modules import modules_of
+from jax_engine.lora.registry import AdapterRegistry
+from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
 from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -88,6 +94,14 @@ class LLMEngine:
             self.config.speculative_config,
         )
         self.text_length = self._checks.text_length
+        self._adapters = AdapterRegistry(
+            parts.modules or partial(modules_of, parts.model_config),
+            self.config.max_lora_rank,
+            self.config.num_cpu_loras,
+            check=None
+            if parts.modules
+            else check_of(parts.model_config, self.config.max_lora_rank),
+        )
         self._pid = os.getpid()
         self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
@@ -181,8 +195,9 @@ class LLMEngine:
         prompt: PromptInput,
         params: SamplingParams | PoolingParams | None = None,
         request_id: str = "new",
+        lora: LoRARequest | None = None,
     ) -> Request:
-        """Parses and validates a request without accepting it.
+        """Parses and validates a request without accepting it; reads its adapter if need be.
 
         Returns:
             A request that `add_all` can accept once.
@@ -194,9 +209,63 @@ class LLMEngine:
         self.check_process()  # no lock: requests are checked while others run
         given = SamplingParams() if params is None else params
         params = self.with_processors(as_sampling_params(given, self.model_config, self.head))
-        request = self._checks.check(request_id, prompt, params)
+        adapter = None if lora is None else self.read_lora(lora)
+        request = self._checks.check(request_id, prompt, params, lora, adapter)
         self.scheduler.check_group(request.group)
         return request
+
+    def read_lora(self, lora_request: LoRARequest) -> Adapter:
+        """The adapter of a request, from the host's memory or its files; any thread may ask.
+
+        `LoRARequest(name, id, adapter=...)` takes what it returns.
+
+        Raises:
+            InvalidRequestError: The engine takes no adapters; or this one cannot be read, does not
+                suit the model, or has too high a rank.
+        """
+        self._check_takes(lora_request)
+        return self._adapters.adapter(lora_request)
+
+    def _check_takes(self, lora_request: LoRARequest) -> None:
+        """Raises InvalidRequestError if the engine takes no adapters."""
+        name = lora_request.lora_name
+        if not self.config.enable_lora:
+            raise no_lora(name)
+        if not self.worker.capabilities.max_loras:
+            raise InvalidRequestError(
+                f"lora_request must be None, got {name!r}: this engine's device has no slots for "
+                "adapters"
+            )
+
+    def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Reads an adapter ahead of its first request, and notes its id, as long as it is kept.
+
+        Returns:
+            Whether the id was new, or now means another adapter.
+
+        Raises:
+            InvalidRequestError: As `read_lora`.
+        """
+        self._check_takes(lora_request)
+        return self._adapters.add(lora_request)
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """Forgets the adapter of an id of `add_lora`; whether there was one.
+
+        Requests that run with it go on. A later request reads its files anew.
+        """
+        return self._adapters.remove(lora_id)
+
+    def pin_lora(self, lora_id: int) -> bool:
+        """Keeps the adapter of an id in the host's memory until it is removed; False without one.
+
+        On the device it has a slot like the others.
+        """
+        return self._adapters.pin(lora_id)
+
+    def list_loras(self) -> set[int]:
+        """The ids of `add_lora` whose adapters are in the host's memory."""
+        return self._adapters.ids()
 
     def add_request(
         self,
@@ -205,12 +274,14 @@ class LLMEngine:
         params: SamplingParams | PoolingParams | None = None,
         *,
         arrival_time: float | None = None,
+        lora_request: LoRARequest | None = None,
         priority: int = 0,
         timeout: float | None = None,
     ) -> None:
         """Accepts a request; it will finish, or be aborted.
 
         Args:
+            lora_request: The adapter that it is computed with, as it is now.
             arrival_time: Seconds of `time.monotonic()`; now when None.
             priority: Lower runs first, with scheduling_policy="priority".
             timeout: Seconds after arrival. The first `step` after that aborts what has not
@@ -221,7 +292,7 @@ class LLMEngine:
         """
         check_request_id(request_id)
         check_service(self.config.scheduling_policy, priority, timeout, arrival_time)
-        request = self.check_request(prompt, params, request_id)
+        request = self.check_request(prompt, params, request_id, checked_lora(lora_request))
         request.serve_as(request_id, arrival_time=arrival_time, priority=priority, timeout=timeout)
         self.add_all([request])
 
@@ -404,7 +475,14 @@ class LLMEngine:
             return [
                 *self._running.recorder.metrics(self.stats(), model),
                 cache_config_info(self.config, self.stats().num_blocks, self.max_model_len),
+                *self._lora_info(),
             ]
+
+    def _lora_info(self) -> list[Metric]:
+        if not self.config.enable_lora:
+            return []
+        requests, most = self._running.requests.values(), self.worker.capabilities.max_loras
+        return [lora_requests_info(most, requests, time.time())]
 
     @cached_property
     def vllm_config(self) -> Any:

@@ -9,6 +9,7 @@ from jax_engine.engine.pieces import News
 from jax_engine.engine.pooling import PooledResults
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import Results
+from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput, RequestMetrics
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ class Request:
         group: The request as the scheduler sees it, with its id and its sequences.
         results: What it has produced that is not in its news yet.
         tokenizer: The engine's, for outputs that are made here.
+        lora: What it says of its adapter, which `group` has; None: it has none.
         arrival_time: In seconds of the engine's clock; None: when it is accepted.
         timeout: In seconds after its arrival; None: no limit.
         metrics: When it arrived, got its first token and finished.
@@ -34,6 +36,7 @@ class Request:
     group: SequenceGroup
     results: Results | PooledResults
     tokenizer: Tokenizer | None
+    lora: LoRARequest | None = None
     arrival_time: float | None = None
     timeout: float | None = None
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
@@ -81,7 +84,7 @@ class Request:
         if self._assembler is None:  # a reader in another process has one of its own
             arrival, tokenizer = self.metrics.arrival_time, self.tokenizer
             self._assembler = Assembler(
-                self.request_id, self.prompt, self.params, tokenizer, arrival
+                self.request_id, self.prompt, self.params, tokenizer, arrival, self.lora
             )
         self._assembler.take(news)
         return self._assembler.read()

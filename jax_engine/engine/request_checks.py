@@ -1,7 +1,6 @@
 """Checks prompts and parameters against the model and the engine, before anything is allocated."""
 
 import logging
-from collections.abc import Sequence
 from copy import copy
 from functools import cache
 from typing import Any
@@ -17,6 +16,8 @@ from jax_engine.engine.results import Results
 from jax_engine.engine.text_length import TextLength
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
+from jax_engine.lora.adapter import Adapter
+from jax_engine.lora.request import LoRARequest
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.speculation.config import SpeculativeConfig
@@ -58,8 +59,18 @@ class RequestChecks:
         self._speculation = speculation
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
-    def check(self, request_id: str, prompt: PromptInput, params: SamplingParams) -> Request:
+    def check(
+        self,
+        request_id: str,
+        prompt: PromptInput,
+        params: SamplingParams,
+        lora: LoRARequest | None = None,
+        adapter: Adapter | None = None,
+    ) -> Request:
         """Runs all checks, and builds the request from their results.
+
+        Args:
+            lora, adapter: What the request says of its adapter, and the adapter itself.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
@@ -90,13 +101,14 @@ class RequestChecks:
             constraints=self._constraints.build(own),
             max_drafts=guesses,
             prediction=PredictedText.of(parsed.prediction) if guesses else None,
+            adapter=adapter,
         )
         results: Results | PooledResults
         if isinstance(own, PooledParams):
             results = PooledResults(parsed, own, group)
         else:
             results = Results(parsed, own, group, self._tokenizer)
-        return Request(parsed, own, group, results, self._tokenizer)
+        return Request(parsed, own, group, results, self._tokenizer, lora)
 
     def _check_text(self, prompt: PromptInput, params: SamplingParams) -> None:
         """Refuses a text that cannot fit before it is tokenised, which may take minutes."""
@@ -175,16 +187,11 @@ def own_params[P](params: P) -> P:
     return own.clone() if isinstance(params, SamplingParams | PoolingParams) else params
 
 
-def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
+def refuse_images(mm_processor_kwargs: Any) -> None:
     """
     Raises:
-        InvalidRequestError: An adapter or a multi-modal option is asked for.
+        InvalidRequestError: A multi-modal option is asked for.
     """
-    many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
-    if lora_request is not None and not many:
-        raise InvalidRequestError(
-            f"lora_request must be None, got {shown(lora_request)}: adapters are not implemented"
-        )
     if mm_processor_kwargs:
         raise InvalidRequestError(
             f"mm_processor_kwargs must be None, got {shown(mm_processor_kwargs)}: prompts are text"

@@ -134,7 +134,7 @@ class RequestRecorder:
             "num_preemptions": stats.num_recomputed + stats.num_swapped_out,
             **{name: self._totals[name] for name in TOTALS},
         }
-        # Nothing defers a request here but that there is no room: no adapters, no remote KV.
+        # Nothing defers a request but that there is no room: in slots for adapters, too.
         by_reason = {"capacity": waiting, "deferred": 0}
         return [
             *(Gauge(f"vllm:{name}", labels, value) for name, value in gauges.items()),

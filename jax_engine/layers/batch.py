@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec, QueryGrowth
 from jax_engine.layers.positions import Angles, Tables, all_angles, all_growth
+from jax_engine.weights.low_rank import AdapterRows
 from pallas_kernels import AttentionMetadata, make_metadata
 
 BLOCK_SIZE = 16  # of a sequence that is alone
@@ -32,6 +33,7 @@ class Batch(NamedTuple):
         kv_scales: The scales of a quantised cache; None for any other.
         prompt_lens: Where each sequence's prompt ends, so that a token that is computed again has
             the bits that it had; None where nothing is computed again.
+        adapters: Which tokens have which adapter; None where no layer has slots for any.
     """
 
     block_tables: Int[Array, "S W"]
@@ -44,6 +46,7 @@ class Batch(NamedTuple):
     metadata: AttentionMetadata
     kv_scales: Float[Array, "L kv K"] | None = None
     prompt_lens: Int[Array, " S"] | None = None
+    adapters: AdapterRows | None = None
 
     @property
     def batch_invariant(self) -> bool:
@@ -70,6 +73,7 @@ def make_batch(
     kv_scales: Float[Array, "L kv K"] | None = None,
     prompt_lens: Int[Array, " S"] | None = None,
     batch_invariant: bool = False,
+    adapters: AdapterRows | None = None,
 ) -> Batch:
     """Computes what all layers share. `Batch` explains the arrays.
 
@@ -95,7 +99,15 @@ def make_batch(
     )
     angles, growth = all_angles(attentions, positions), all_growth(attentions, positions)
     return Batch(
-        *sequences, slot_mapping, positions, angles, growth, metadata, kv_scales, prompt_lens
+        *sequences,
+        slot_mapping,
+        positions,
+        angles,
+        growth,
+        metadata,
+        kv_scales,
+        prompt_lens,
+        adapters,
     )
 
 

@@ -4,7 +4,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.operations import device_operations
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
+from jax_engine.weights.low_rank import AdapterRows, Slots, of_tokens
 
 
 class Embedding(nnx.Module):  # type: ignore[misc]
@@ -12,13 +14,24 @@ class Embedding(nnx.Module):  # type: ignore[misc]
 
     Attributes:
         weight: [V, E], stored in a `WeightFormat`.
+        slots: What adapters add to vectors, in a step that may have some; else None.
     """
+
+    slots: Slots | None = None
 
     def __init__(
         self, vocab_size: int, size: int, *, dtype: jnp.dtype, weight_format: WeightFormat
     ):
         self.weight = empty_weight(Matrix((vocab_size, size), dtype), weight_format)
 
-    def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
+    def __call__(
+        self, token_ids: Int[Array, " T"], adapters: AdapterRows | None = None
+    ) -> Float[Array, "T E"]:
         """The tokens' vectors. Ids out of range are clipped to the nearest valid one."""
-        return self.weight.take_rows(token_ids)
+        rows = self.weight.take_rows(token_ids)
+        if self.slots is None:
+            return rows
+        assert adapters is not None
+        add = device_operations().add_low_rank
+        low = of_tokens(token_ids, self.slots.get_value(), self.slots.layout, adapters, add)
+        return low.added_to(rows)

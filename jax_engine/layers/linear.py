@@ -5,7 +5,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.batch import Batch
+from jax_engine.operations import device_operations
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
+from jax_engine.weights.low_rank import LowRank, Slots
 
 
 class Linear(nnx.Module):  # type: ignore[misc]
@@ -14,9 +16,11 @@ class Linear(nnx.Module):  # type: ignore[misc]
     Attributes:
         weight: [*stack, out, in], stored in a `WeightFormat`.
         bias: [*stack, out], or None.
+        slots: What adapters add to the product, in a step that may have some; else None.
     """
 
     gated = False  # whether the weight belongs to a gated product
+    slots: Slots | None = None
 
     def __init__(
         self,
@@ -42,9 +46,22 @@ class Linear(nnx.Module):  # type: ignore[misc]
         """
         out_dtype = self.result_dtype(x.dtype)
         out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
+        low = self.low_rank(x, batch, layer)
+        if low is not None:
+            out = low.added_to(out)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
+
+    def low_rank(
+        self, x: Float[Array, "T in"], batch: Batch, layer: Int[Array, ""]
+    ) -> LowRank | None:
+        """What adapters add to the product; None where the step has none."""
+        if self.slots is None:
+            return None
+        assert batch.adapters is not None
+        arrays, add = self.slots.get_value(), device_operations().add_low_rank
+        return LowRank(x, arrays, self.slots.layout, layer, batch.adapters, add)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The result's dtype for an x of this dtype."""

@@ -30,7 +30,8 @@ class ActivatedLinear(Linear):
     ) -> Float[Array, "T F"]:
         """The result in x's dtype, rounded once. `Linear` documents the arguments."""
         bias = None if self.bias is None else self.bias[...]
-        return self.weight.activated_matmul(x, bias, self.activation, layer, batch.num_tokens)
+        low = self.low_rank(x, batch, layer)
+        return self.weight.activated_matmul(x, bias, self.activation, layer, batch.num_tokens, low)
 
 
 class GatedLinear(ActivatedLinear):
@@ -47,7 +48,8 @@ class GatedLinear(ActivatedLinear):
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T F"]:
         bias = None if self.bias is None else self.bias[...]
-        return self.weight.gated_matmul(x, bias, self.activation, layer, batch.num_tokens)
+        low = self.low_rank(x, batch, layer)
+        return self.weight.gated_matmul(x, bias, self.activation, layer, batch.num_tokens, low)
 
 
 class Mlp(nnx.Module):  # type: ignore[misc]

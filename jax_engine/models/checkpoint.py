@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_engine.config import DEQUANTIZED, W8A8
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import read_json
 from jax_engine.models.bare_names import with_first_part
@@ -18,6 +17,7 @@ from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.quantization.opening import open_quantized
 from jax_engine.models.read_config import read_config
 from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.modes import DEQUANTIZED, W8A8
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Declaration, Transform, transform_of
 

@@ -25,8 +25,10 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
 from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.operations import device_operations
 from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.weights.format import Formats, Weight, WeightFormat
+from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
 EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, where others have one
@@ -148,7 +150,10 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         positions: [P, E], the table that is added to the embedding, or None.
         groups: one LayerStack for each group of the specification.
         lm_head: [V, E], or None if the embedding is also the head.
+        tied_slots: What adapters add to such a head, in a step that may have some; else None.
     """
+
+    tied_slots: Slots | None = None
 
     def __init__(self, spec: ModelSpec, *, dtype: jnp.dtype, formats: Formats):
         self.spec = spec
@@ -188,7 +193,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     @jax.named_scope("embed")
     def embedded(self, token_ids: Int[Array, " T"], batch: Batch) -> Float[Array, "T E"]:
         """The vectors that the first layer reads."""
-        embedded = self.embed(token_ids)
+        embedded = self.embed(token_ids, batch.adapters)
         if self.positions is not None:
             embedded = embedded + self.positions(batch.positions)
         if self.spec.embedding_factor != 1:
@@ -200,13 +205,24 @@ class Decoder(nnx.Module):  # type: ignore[misc]
 
     @jax.named_scope("head")
     def compute_logits(
-        self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
+        self,
+        hidden: Float[Array, "R E"],
+        num_rows: Int[Array, ""] | None = None,
+        adapters: AdapterRows | None = None,
     ) -> Float[Array, "R V"]:
-        """Float32 logits of chosen rows of hidden states; only the first `num_rows` are needed."""
-        weight, bias = self.embed.weight, None
+        """Float32 logits of chosen rows of hidden states; only the first `num_rows` are needed.
+
+        Args:
+            adapters: Which of these rows have which adapter.
+        """
+        weight, bias, slots = self.embed.weight, None, self.tied_slots
         if self.lm_head is not None:
-            weight, bias = self.lm_head.weight, self.lm_head.bias
+            weight, bias, slots = self.lm_head.weight, self.lm_head.bias, self.lm_head.slots
         logits: Array = weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))
+        if slots is not None and adapters is not None:
+            add, arrays = device_operations().add_low_rank, slots.get_value()
+            low = LowRank(hidden, arrays, slots.layout, jnp.int32(0), adapters, add)
+            logits = low.added_to(logits)
         if bias is not None:
             logits = logits + bias[...].astype(logits.dtype)
         if self.spec.logits_factor != 1:
@@ -216,5 +232,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
 
 
 def _is_indexed(path: Any, variable: Any) -> bool:
-    """Whether the scan passes the weight whole, for all layers, instead of slicing it."""
+    """Whether the scan passes an array whole, for all layers, instead of slicing it."""
+    if isinstance(variable, Slots):
+        return True
     return isinstance(variable, Weight) and variable.format.indexed

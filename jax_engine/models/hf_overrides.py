@@ -8,10 +8,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from jax_engine.config import HfOverrides
 from jax_engine.errors import ConfigError
 from jax_engine.models.families.hf_config import FULL, SLIDING
 from jax_engine.models.hf_fields import PARTIAL, SYNONYMS
+from jax_engine.modes import HfOverrides
 
 Fields = dict[str, Any]
 _ROPES = ("rope_scaling", "rope_parameters")

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jax_engine.config import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
@@ -29,6 +28,7 @@ from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
+from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
 
 if TYPE_CHECKING:

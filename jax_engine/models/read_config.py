@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_engine.config import HfOverrides
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.models.config import ModelConfig
@@ -14,6 +13,7 @@ from jax_engine.models.hf_overrides import overridden
 from jax_engine.models.pooling_recipe import recipe_of_directory
 from jax_engine.models.registry import config_from_hf
 from jax_engine.models.schemas import GenerationFields
+from jax_engine.modes import HfOverrides
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile

@@ -30,20 +30,28 @@ logger = logging.getLogger(__name__)
 class SafetensorsSource:
     """Tensors of one or several safetensors files, read one at a time from the mapped file.
 
+    Args:
+        location: a model's directory, or one file, all of whose tensors are taken.
+
     Raises:
         WeightsError: there is no file, the index is damaged, a shard is missing or cut off, or a
             tensor is not where the index says, or in two files without an index.
     """
 
-    def __init__(self, directory: Path):
-        self.location = directory
+    def __init__(self, location: Path):
+        self.location = location
         self._files: dict[str, Any] = {}  # tensor name -> open file
         self._paths: dict[str, Path] = {}
         self._raw: dict[Path, RawFile] = {}  # opened when first read
         self._opening = threading.Lock()
-        opened, places = _opened(directory)
+        if location.is_file():
+            file = _open(location)
+            self._files = dict.fromkeys(file.keys(), file)
+            self._paths = dict.fromkeys(file.keys(), location)
+            return
+        opened, places = _opened(location)
         for tensor, name in places.items():
-            self._files[tensor], self._paths[tensor] = opened[name], directory / name
+            self._files[tensor], self._paths[tensor] = opened[name], location / name
 
     def names(self) -> Collection[str]:
         return self._files.keys()

@@ -19,6 +19,7 @@ from cpu_kernels.zeros import zeros as zeros
 from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.sampling.draw import uniforms
 from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.weights.low_rank import RANKS, A, B, LowRank
 
 
 def add_rms_norm(
@@ -128,3 +129,14 @@ def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]
     u = uniforms(inputs.seed, inputs.position)
     filters = (inputs.top_n_sigma, inputs.top_k, inputs.top_p, inputs.min_p)
     return draw_kernel(logits, inputs.temperature, *filters, u)
+
+
+def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T out"]:
+    """See `xla.add_low_rank`. Only rows that have an adapter cost anything."""
+    # Compiled for engines that take adapters alone.
+    from cpu_kernels.low_rank.kernel import add_low_rank as kernel
+
+    a, b, ranks = (low.arrays[name] for name in (A, B, RANKS))
+    rows, wide = low.rows, out.astype(jnp.float32)
+    sizes = ranks, low.halves, low.layer, rows.order, rows.starts
+    return kernel(wide, low.x, a, b, *sizes).astype(out.dtype)

@@ -24,6 +24,7 @@ class Operations(NamedTuple):
     logsumexp: Callable[..., Any]
     draw: Callable[..., Any]
     zeros: Callable[..., Any]
+    add_low_rank: Callable[..., Any]
 
 
 XLA = Operations(
@@ -36,6 +37,7 @@ XLA = Operations(
     logsumexp=xla.logsumexp,
     draw=xla.draw,
     zeros=jnp.zeros,
+    add_low_rank=xla.add_low_rank,
 )
 
 
@@ -62,6 +64,7 @@ def device_operations(batch_invariant: bool = False) -> Operations:
         logsumexp=numba.logsumexp,
         draw=numba.draw,
         zeros=numba.zeros,
+        add_low_rank=numba.add_low_rank,
     )
 
 

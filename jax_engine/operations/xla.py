@@ -6,9 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_engine.operations.device import this_device
 from jax_engine.operations.row_sums import apart, row_sums
 from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.sampling.draw import draw as draw
+from jax_engine.weights.low_rank import LowRank, dense_of
+
+ROWS_OF_X = 2  # the fewest that XLA multiplies on a CPU as it does more
+CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with a matrix [out, in]
 
 
 def add_rms_norm(
@@ -101,6 +106,53 @@ def logsumexp(x: Float[Array, "R V"]) -> Float[Array, "R"]:
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     sums = row_sums(in_whole_vectors(jnp.exp, apart(x - top)))
     return (top + in_whole_vectors(jnp.log, sums))[:, 0]
+
+
+def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T out"]:
+    """out + B (A x), in float32, of the rows that have an adapter; rounded to out's dtype.
+
+    Slot by slot, with all rows: a row's sums have the same order in any slot. On a CPU a slot
+    without rows is left out.
+    """
+    rows, starts = len(out), low.rows.starts
+    x = jnp.pad(low.x, ((0, max(0, ROWS_OF_X - rows)), (0, 0))).astype(jnp.float32)
+
+    def one(out: Array, slot: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        number, a, b = slot
+
+        def added() -> Array:
+            wide = b.astype(jnp.float32)
+            shrunk = _exact_product(x, a.astype(jnp.float32))
+            both = _exact_product(shrunk, wide[:, :-1])[:rows]
+            both = out.astype(jnp.float32) + (both + wide[:, -1])
+            own = (low.rows.slot == number)[:, None]
+            return jnp.where(own, both.astype(out.dtype), out)
+
+        if this_device().branches_wait:
+            return added(), None
+        has_rows = starts[number + 1] > starts[number]
+        return jax.lax.cond(has_rows, added, lambda: out), None
+
+    numbers = jnp.arange(1, low.layout.slots + 1, dtype=jnp.int32)
+    found: Array = jax.lax.scan(one, out, (numbers, *dense_of(low)))[0]
+    return found
+
+
+def _exact_product(
+    x: Float[Array, "T in"], matrix: Float[Array, "out in"]
+) -> Float[Array, "T out"]:
+    """In float32. On a CPU a matrix of few rows is filled up: see `IndexedDense`."""
+    missing = max(0, 16 - len(matrix))
+    held = jnp.pad(matrix, ((0, missing), (0, 0)))
+    out: Array = jax.lax.dot_general(
+        x,
+        held,
+        CONTRACT_LAST,
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    found: Array = jax.lax.optimization_barrier(out)[:, : len(matrix)]
+    return found
 
 
 def normalised(

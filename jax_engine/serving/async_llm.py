@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from jax_engine.checks import check_number, shown
+from jax_engine.checks import check_integer, check_number, shown
 from jax_engine.config import EngineConfig
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
@@ -26,10 +26,10 @@ from jax_engine.engine.request_checks import (
     check_request_id,
     check_service,
     own_params,
-    refuse_adapters,
 )
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.lora.request import MAX_ID, LoRARequest, checked_lora, no_lora
 from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
@@ -42,7 +42,7 @@ from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.serving.tracing import Tracer
-from jax_engine.serving.wire_params import streams, written
+from jax_engine.serving.wire_params import streams, written, written_lora
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 CLOSE_S = 5.0  # how long the engine's process may take to end
@@ -101,7 +101,7 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: None = None,
+        lora_request: LoRARequest | None = None,
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
         timeout: float | None = None,
@@ -115,7 +115,8 @@ class AsyncLLM:
             sampling_params: None: those of `get_default_sampling_params`. Later changes of the
                 object do not count.
             request_id: unique among unfinished requests; None: a new one.
-            lora_request: only None; for compatibility with vLLM.
+            lora_request: the adapter that it is computed with, by a path: the engine's process
+                reads it, beside the steps that run meanwhile. Needs enable_lora=True.
             trace_headers: those of the client; `traceparent` names the parent of its span.
             priority: as for `LLMEngine.add_request`.
             timeout: as for `LLMEngine.add_request`.
@@ -135,20 +136,21 @@ class AsyncLLM:
         prompt: PromptInput,
         given: SamplingParams | None,
         request_id: str | None,
-        lora_request: None,
+        lora_request: LoRARequest | None,
         trace_headers: Mapping[str, str] | None,
         priority: int,
         timeout: float | None,
     ) -> AsyncGenerator[RequestOutput]:
-        refuse_adapters(lora_request)
+        self._check_lora(lora_request)
         params = self._checked(given)
         arrival = time.monotonic()
         parsed = await self._parsed(prompt, params.truncate_prompt_tokens)
-        assembler = Assembler(self._new_id(request_id), parsed, params, self._tokenizer, arrival)
+        name = self._new_id(request_id)
+        assembler = Assembler(name, parsed, params, self._tokenizer, arrival, lora_request)
         stream = CompletionStream(assembler, self.config.stream_interval)
         if self.request_log is not None:
-            self.request_log(stream.request_id, parsed, params)
-        add = self._request(parsed, params, arrival, priority, timeout)
+            self.request_log(stream.request_id, parsed, params, lora_request)
+        add = self._request(parsed, params, arrival, priority, timeout, lora_request)
         origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
         try:
             async with aclosing(self._requests.outputs(stream, add)) as outputs:
@@ -166,7 +168,7 @@ class AsyncLLM:
         pooling_params: PoolingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: None = None,
+        lora_request: LoRARequest | None = None,
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
         timeout: float | None = None,
@@ -184,11 +186,11 @@ class AsyncLLM:
         prompt: PromptInput,
         given: PoolingParams | None,
         request_id: str | None,
-        lora_request: None,
+        lora_request: LoRARequest | None,
         priority: int,
         timeout: float | None,
     ) -> AsyncGenerator[PoolingRequestOutput]:
-        refuse_adapters(lora_request)
+        self._check_lora(lora_request)
         params = self.default_pooling() if given is None else given
         if not isinstance(params, PoolingParams):
             raise InvalidRequestError(
@@ -198,8 +200,8 @@ class AsyncLLM:
         parsed = await self._parsed(prompt, room=0)
         stream = PoolingStream(self._new_id(request_id), parsed)
         if self.request_log is not None:
-            self.request_log(stream.request_id, parsed, params)
-        add = self._request(parsed, params, arrival, priority, timeout)
+            self.request_log(stream.request_id, parsed, params, lora_request)
+        add = self._request(parsed, params, arrival, priority, timeout, lora_request)
         async with aclosing(self._requests.outputs(stream, add)) as outputs:
             async for output in outputs:
                 yield output
@@ -214,6 +216,31 @@ class AsyncLLM:
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
         return bool(await self._requests.ask("reset_prefix_cache"))
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Reads an adapter ahead of its first request, as `LLMEngine.add_lora`; no step waits.
+
+        Raises:
+            InvalidRequestError: the engine takes no adapters, or not this one.
+        """
+        if lora_request is None:
+            raise InvalidRequestError("lora_request must be a LoRARequest, got None")
+        self._check_lora(lora_request)
+        return bool(await self._requests.ask_lora("add", written_lora(lora_request)))
+
+    async def remove_lora(self, lora_id: int) -> bool:
+        """As `LLMEngine.remove_lora`: requests that run with the adapter go on."""
+        check_integer("lora_id", lora_id, 1, MAX_ID)
+        return bool(await self._requests.ask_lora("remove", lora_id=int(lora_id)))
+
+    async def pin_lora(self, lora_id: int) -> bool:
+        """As `LLMEngine.pin_lora`."""
+        check_integer("lora_id", lora_id, 1, MAX_ID)
+        return bool(await self._requests.ask_lora("pin", lora_id=int(lora_id)))
+
+    async def list_loras(self) -> set[int]:
+        """As `LLMEngine.list_loras`."""
+        return set(await self._requests.ask_lora("list"))
 
     async def pause_generation(
         self, *, mode: PauseMode = "abort", clear_cache: bool = True, **_: Any
@@ -375,6 +402,12 @@ class AsyncLLM:
         params.__post_init__()
         return params
 
+    def _check_lora(self, lora_request: LoRARequest | None) -> None:
+        """Raises InvalidRequestError for what the engine's process could not be asked for."""
+        given = checked_lora(lora_request)
+        if given is not None and not self.config.enable_lora:
+            raise no_lora(given.lora_name)
+
     async def _parsed(self, prompt: PromptInput, keep: int | None = None, room: int = 1) -> Prompt:
         """A prompt that fits.
 
@@ -411,6 +444,7 @@ class AsyncLLM:
         arrival: float,
         priority: int,
         timeout: float | None,
+        lora_request: LoRARequest | None,
     ) -> Add:
         check_service(self.config.scheduling_policy, priority, timeout)
         fields = written(params)
@@ -426,6 +460,7 @@ class AsyncLLM:
             timeout,
             streams(params),
             prompt.prediction,
+            None if lora_request is None else written_lora(lora_request),
         )
 
 

@@ -8,11 +8,13 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import EngineDeadError, JaxEngineError
+from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.messages import (
     Abort,
     Add,
     Answer,
     Ask,
+    AskLoRA,
     GiveUp,
     Outputs,
     Pause,
@@ -27,7 +29,7 @@ from jax_engine.serving.wire_params import read_params
 
 logger = logging.getLogger("jax_engine")
 
-type Command = Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+type Command = Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
 
 
 class EngineServer:
@@ -48,7 +50,10 @@ class EngineServer:
         self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
 
     def receive(self, command: Command) -> None:
-        """Takes a command. A request is checked here, beside the steps that run meanwhile."""
+        """Takes a command. A request is checked here, beside the steps that run meanwhile.
+
+        Its adapter is read here, too: commands behind it wait for that, and no step does.
+        """
         match command:
             case Add():
                 request = self._checked(command)
@@ -57,6 +62,9 @@ class EngineServer:
                 self.loop.post(lambda: self._abort(command.request_ids))
             case Ask():
                 self.loop.post(lambda: self._send(self._answer(command)))
+            case AskLoRA():
+                answer = self._of_lora(command)
+                self.loop.post(lambda: self._send(answer))
             case Pause():
                 self.loop.post(lambda: self._pause(command))
             case GiveUp():
@@ -74,7 +82,8 @@ class EngineServer:
                 "cache_salt": add.cache_salt,
                 "prediction": add.prediction,
             }
-            request = self._engine.check_request(prompt, params, add.request_id)
+            lora = None if add.lora is None else LoRARequest(**add.lora)
+            request = self._engine.check_request(prompt, params, add.request_id, lora)
             request.serve_as(
                 add.request_id,
                 arrival_time=add.arrival_time,
@@ -133,6 +142,22 @@ class EngineServer:
             return Answer(ask.number, answers[ask.question]())
         except Exception as error:
             return Answer(ask.number, error=f"{type(error).__name__}: {error}")
+
+    def _of_lora(self, ask: AskLoRA) -> Answer:
+        """Carries out what an adapter is asked for, here, beside the steps that run meanwhile."""
+        engine = self._engine
+        try:
+            match ask.action:
+                case "add":
+                    return Answer(ask.number, engine.add_lora(LoRARequest(**(ask.lora or {}))))
+                case "remove":
+                    return Answer(ask.number, engine.remove_lora(ask.lora_id))
+                case "pin":
+                    return Answer(ask.number, engine.pin_lora(ask.lora_id))
+                case "list":
+                    return Answer(ask.number, sorted(engine.list_loras()))
+        except Exception as error:  # an adapter never ends the process
+            return Answer(ask.number, error=str(error), kind=type(error).__name__)
 
     def _pause(self, pause: Pause) -> None:
         if pause.mode == "wait":

@@ -30,6 +30,7 @@ class Add(Message, tag="add"):
         params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
         streams: whether there is news after each step; else once, at the end.
         prediction: tokens that the output is expected to have.
+        lora: fields of `LoRARequest`; None: the model alone.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Add(Message, tag="add"):
     timeout: float | None = None
     streams: bool = True
     prediction: list[int] = []
+    lora: dict[str, Any] | None = None
 
 
 class Abort(Message, tag="abort"):
@@ -58,6 +60,23 @@ class Ask(Message, tag="ask"):
 
     number: int
     question: Question
+
+
+LoRAAction = Literal["add", "remove", "pin", "list"]
+
+
+class AskLoRA(Message, tag="ask_lora"):
+    """A call of the engine's method for adapters. The `Answer` has the same number.
+
+    Attributes:
+        lora: of "add": fields of `LoRARequest`.
+        lora_id: of "remove" and "pin".
+    """
+
+    number: int
+    action: LoRAAction
+    lora: dict[str, Any] | None = None
+    lora_id: int = 0
 
 
 PauseMode = Literal["abort", "wait", "keep"]
@@ -139,11 +158,12 @@ class Outputs(Message, tag="outputs"):
 
 
 class Answer(Message, tag="answer"):
-    """The answer to `Ask`; `error` says why there is none."""
+    """The answer to `Ask`; `error` says why there is none, and `kind` is that error's class."""
 
     number: int
     value: Any = None
     error: str | None = None
+    kind: str = "JaxEngineError"
 
 
 class Beat(Message, tag="beat"):
@@ -156,7 +176,7 @@ class Beat(Message, tag="beat"):
     step_seconds: float | None
 
 
-Command = Settings | Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+Command = Settings | Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
 Report = Ready | StartFailed | Outputs | Answer | Beat
 
 encode = msgspec.msgpack.Encoder().encode

@@ -14,7 +14,9 @@ from jax_engine.serving.messages import (
     Add,
     Answer,
     Ask,
+    AskLoRA,
     GiveUp,
+    LoRAAction,
     Outputs,
     Pause,
     PauseMode,
@@ -78,6 +80,13 @@ class OpenRequests:
         number = next(self._questions)
         return await self._answer(number, Ask(number, question))
 
+    async def ask_lora(
+        self, action: LoRAAction, lora: dict[str, Any] | None = None, lora_id: int = 0
+    ) -> Any:
+        """Asks the engine to do something about an adapter. Raises its errors."""
+        number = next(self._questions)
+        return await self._answer(number, AskLoRA(number, action, lora, lora_id))
+
     async def pause(self, mode: PauseMode, clear_cache: bool) -> None:
         """Asks the engine for a pause. A task that is cancelled while it waits gives it up."""
         number = next(self._questions)
@@ -93,7 +102,7 @@ class OpenRequests:
         number = next(self._questions)
         await self._answer(number, Resume(number))
 
-    async def _answer(self, number: int, message: Ask | Pause | Resume) -> Any:
+    async def _answer(self, number: int, message: Ask | AskLoRA | Pause | Resume) -> Any:
         """Sends a message, and waits for the answer of its number."""
         self._client.listen(self._take, self.end_all)
         self._answers[number] = asyncio.get_running_loop().create_future()
@@ -154,6 +163,6 @@ class OpenRequests:
         if future is None or future.done():
             return
         if answer.error is not None:
-            future.set_exception(error_of("JaxEngineError", answer.error))
+            future.set_exception(error_of(answer.kind, answer.error))
         else:
             future.set_result(answer.value)

@@ -5,6 +5,7 @@ from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import Prompt
+from jax_engine.lora.request import LoRARequest
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.origin import ORIGIN
@@ -25,17 +26,22 @@ class RequestLog:
         self._max_prompt = max_prompt
 
     def __call__(
-        self, request_id: str, prompt: Prompt, params: SamplingParams | PoolingParams
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams | PoolingParams,
+        lora: LoRARequest | None = None,
     ) -> None:
         """Writes the line."""
         origin = ORIGIN.get()
         name = request_id if origin is None else origin.request_id
         logger.info(
-            "Received request %s: %sprompt tokens: %d, params: %s",
+            "Received request %s: %sprompt tokens: %d, params: %s%s",
             shown(name)[1:-1],
             self._prompt(prompt),
             len(prompt.token_ids),
             _params(params),
+            "" if lora is None else f", lora_request: {shown(lora.lora_name)}",
             extra={"request_id": name},
         )
 

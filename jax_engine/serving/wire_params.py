@@ -1,12 +1,14 @@
 """Parameters of requests as plain data: fields that have another value than the default."""
 
 import dataclasses
+import os
 from typing import Any
 
 import msgspec
 
 from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
+from jax_engine.lora.request import LoRARequest
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.structured_outputs import StructuredOutputsParams
@@ -72,6 +74,21 @@ def read_params(
         structured_outputs=None if guide is None else StructuredOutputsParams(**guide),
         output_kind=kind,
     )
+
+
+def written_lora(lora: LoRARequest) -> dict[str, Any]:
+    """The adapter of a request: its labels and its path.
+
+    Raises:
+        InvalidRequestError: it is in this process's memory alone.
+    """
+    if not lora.lora_path:
+        raise InvalidRequestError(
+            "lora_request must have a lora_path where the engine has a process of its own, got "
+            f"{lora.lora_name!r} in memory: save it into a folder"
+        )
+    place = os.path.abspath(lora.lora_path)  # of this process, which may have moved since
+    return {"lora_name": lora.lora_name, "lora_int_id": lora.lora_int_id, "lora_path": place}
 
 
 def streams(params: SamplingParams | PoolingParams) -> bool:

@@ -14,6 +14,7 @@ from jax_engine.speculation.text import NONE, Places
 
 SIZE = 2**20  # tokens that are kept
 HEADS = 2**18  # chains of each key length
+DIGITS = 12  # of a digest
 
 
 class Corpus:
@@ -31,26 +32,37 @@ class Corpus:
         self._ring = np.zeros(SIZE, np.int32)
         self._chains = {n: _Chains() for n in key_lengths}
 
-    def add(self, text: np.ndarray) -> None:
-        """Adds a text, of which it keeps the last half `SIZE`; the oldest ones make room."""
+    def add(self, text: np.ndarray, adapter: str | None = None) -> None:
+        """Adds a text, of which it keeps the last half `SIZE`; the oldest ones make room.
+
+        Args:
+            adapter: Whose text it is: only the same adapter finds it.
+        """
         tokens, start = text[-SIZE // 2 :].tolist(), self._end
         self._starts.append(start)
         self._end += len(tokens) + 1  # a gap, where no text goes on into the next
         while len(self._starts) > self._num_texts or self._end - self._starts[0] > SIZE:
             self._starts.popleft()
         self._ring[np.arange(start, self._end) % SIZE] = [*tokens, NONE]
+        own = _own_part(adapter)
         for n, chains in self._chains.items():
             for i in range(n, len(tokens)):
-                chains.add(tuple(tokens[i - n : i]), start + i)
+                chains.add((*own, *tokens[i - n : i]), start + i)
 
-    def places(self, key: tuple[int, ...], most: int) -> Places:
+    def places(self, key: tuple[int, ...], most: int, adapter: str | None = None) -> Places:
         """The newest places, at most `most`, behind these tokens or others of the same hash.
 
         A token of the same text stands behind each of them. The newest comes first.
         """
         first = self._starts[0] if self._starts else self._end
-        at = np.fromiter(self._chains[len(key)].newest(key, first, most), np.int64)
+        newest = self._chains[len(key)].newest((*_own_part(adapter), *key), first, most)
+        at = np.fromiter(newest, np.int64)
         return Places(self._ring, first, self._end, at)
+
+
+def _own_part(adapter: str | None) -> tuple[int, ...]:
+    """What an adapter's keys begin with. Adapters share the ring, and chains by chance alone."""
+    return () if adapter is None else (int(adapter[:DIGITS], 16),)
 
 
 class _Chains:

@@ -41,6 +41,7 @@ class Asked(NamedTuple):
         most: How many guesses are wanted at most, at least 1.
         shares: Whether texts of other requests may be compared with it: not with a `cache_salt`.
         held: Where its keys and values lie, and how its tokens are drawn.
+        adapter: The digest of its LoRA adapter, whose texts are its own; None: the model alone.
     """
 
     seq_id: int
@@ -49,6 +50,7 @@ class Asked(NamedTuple):
     most: int
     shares: bool = True
     held: Held | None = None
+    adapter: str | None = None
 
 
 class Verifying(NamedTuple):

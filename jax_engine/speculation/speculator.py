@@ -157,9 +157,7 @@ class Speculator:
     def _asked_for(
         self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup, most: int
     ) -> Asked:
-        held = self._held(scheduler, seq, group)
-        shares = group.cache_salt is None
-        return Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares, held)
+        return _asked(seq, group, most, self._held(scheduler, seq, group))
 
     def _draw(
         self,
@@ -245,7 +243,7 @@ class Speculator:
         own_end = all(blocks.ref_count(block) == 1 for block in end)
         room = group.stop.max_len - len(seq.token_ids) - 1
         row = table.row[: len(table.ids)]
-        return Held(row, own_end, setup, seq.index, room, group.cache_salt)
+        return Held(row, own_end, setup, seq.index, room, group.own_salt)
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
@@ -271,9 +269,7 @@ class Speculator:
         """Whether a sequence may have guesses when its next token is known."""
         if group.prediction is not None:
             return True
-        shares = group.cache_salt is None
-        one = Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares)
-        return self._drafter.promises(one)
+        return self._drafter.promises(_asked(seq, group, most))
 
     def learn(
         self,
@@ -335,6 +331,13 @@ class Speculator:
             for seq_id in ended:
                 del self._paces[seq_id]
             self._drafter.forget(ended)
+
+
+def _asked(seq: TokenSequence, group: SequenceGroup, most: int, held: Held | None = None) -> Asked:
+    """What a drafter is asked for a sequence."""
+    shares, adapter = group.own_salt is None, group.adapter
+    digest = None if adapter is None else adapter.digest
+    return Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares, held, digest)
 
 
 def _predicted(

@@ -27,7 +27,8 @@ class SuffixDrafter:
 
     An output joins the others when its sequence has ended, as far as the drafter has seen it:
     without the tokens that were drawn after it was asked last. Requests with a `cache_salt` neither
-    join nor look there: how fast an answer comes would tell of the others.
+    join nor look there: how fast an answer comes would tell of the others. What one LoRA adapter
+    has said tells nothing of what another will say, so each finds its own outputs.
 
     Args:
         max_tree_depth: The longest suffix, in tokens.
@@ -48,7 +49,7 @@ class SuffixDrafter:
         self._min_share = min_token_prob
         self._keys = sorted({min(n, max_tree_depth) for n in KEY_LENGTHS}, reverse=True)
         self._corpus = Corpus(max_cached_requests, self._keys) if max_cached_requests else None
-        self._texts: dict[int, tuple[Text, int, bool]] = {}
+        self._texts: dict[int, tuple[Text, int, bool, str | None]] = {}
 
     def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
@@ -61,13 +62,13 @@ class SuffixDrafter:
             return True
         if self._corpus is None or not one.shares or n not in self._keys:
             return False
-        return len(self._corpus.places(tuple(tokens[-n:].tolist()), 1).at) > 0
+        return len(self._corpus.places(tuple(tokens[-n:].tolist()), 1, one.adapter).at) > 0
 
     def forget(self, seq_ids: set[int]) -> None:
         for seq_id in sorted(seq_ids & self._texts.keys()):
-            text, prompt_len, shares = self._texts.pop(seq_id)
+            text, prompt_len, shares, adapter = self._texts.pop(seq_id)
             if self._corpus is not None and shares:
-                self._corpus.add(text.tokens[prompt_len:])
+                self._corpus.add(text.tokens[prompt_len:], adapter)
 
     def _propose(self, one: Asked) -> list[int]:
         tokens = self._tokens(one)
@@ -79,14 +80,16 @@ class SuffixDrafter:
         return []
 
     def _tokens(self, one: Asked) -> np.ndarray:
-        text, *_ = self._texts.setdefault(one.seq_id, (Text(), one.prompt_len, one.shares))
+        new = Text(), one.prompt_len, one.shares, one.adapter
+        text, *_ = self._texts.setdefault(one.seq_id, new)
         return text.upto(one.token_ids)
 
     def _follow(self, tokens: np.ndarray, n: int, one: Asked) -> list[int] | None:
         """Guesses from the places behind the longest suffix; None if it is shorter than n."""
         texts = [_own_places(tokens, n)]
         if self._corpus is not None and one.shares:
-            texts.append(self._corpus.places(tuple(tokens[-n:].tolist()), MOST_PLACES))
+            key = tuple(tokens[-n:].tolist())
+            texts.append(self._corpus.places(key, MOST_PLACES, one.adapter))
         texts = [text for text in texts if len(text.at)]
         if not texts:
             return None

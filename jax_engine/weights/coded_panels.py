@@ -13,6 +13,7 @@ from jax_engine.layer_spec import Activation
 from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
+from jax_engine.weights.low_rank import LowRank, expand_of
 from jax_engine.weights.stacks import InPanels, index_of, parts_of
 
 PANELS, PLACES = "panels", "places"
@@ -98,12 +99,14 @@ class CodedPanels(InPanels, RowsOfCodes):
         activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """Computes the gate in the same kernel."""
         from cpu_kernels.quantized.gated_linear import quantized_gated_linear
 
         options = self._gated_options(x, weight, activation, layer)
         options["num_rows"] = jnp.int32(x.shape[0]) if num_rows is None else num_rows
+        options["expand"] = None if low is None else expand_of(low)
         x = self._in_order(x, weight, layer)
         panels, places, kinds = self._held(weight)
         return quantized_gated_linear(x, panels, places, bias, kinds, **options)

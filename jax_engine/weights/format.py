@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.activations import activate, gate
 from jax_engine.layer_spec import Activation
+from jax_engine.weights.low_rank import LowRank
 from jax_engine.weights.matrix import VALUES as VALUES
 from jax_engine.weights.matrix import ArraySpec as ArraySpec
 from jax_engine.weights.matrix import Matrix as Matrix
@@ -48,9 +49,10 @@ class Weight(nnx.Param):  # type: ignore[misc]
         activation: Activation,
         layer: Int[Array, ""] | None = None,
         num_rows: Int[Array, ""] | None = None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """activation(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
-        return self.format.gated_matmul(x, self, bias, activation, layer, num_rows)
+        return self.format.gated_matmul(x, self, bias, activation, layer, num_rows, low)
 
     def activated_matmul(
         self,
@@ -59,9 +61,10 @@ class Weight(nnx.Param):  # type: ignore[misc]
         activation: Activation,
         layer: Int[Array, ""] | None = None,
         num_rows: Int[Array, ""] | None = None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T out"]:
         """activation(x @ weight.T + bias); see `WeightFormat.activated_matmul`."""
-        return self.format.activated_matmul(x, self, bias, activation, layer, num_rows)
+        return self.format.activated_matmul(x, self, bias, activation, layer, num_rows, low)
 
     def grouped_matmul(
         self,
@@ -179,14 +182,16 @@ class WeightFormat(abc.ABC):
         activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """activation(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
 
         Args:
             bias: added to the products before the gate.
             layer, num_rows: as in `matmul`.
+            low: what adapters add to the products, also before the gate.
         """
-        out = self._with_bias(x, weight, bias, layer, num_rows)
+        out = self._with_bias(x, weight, bias, layer, num_rows, low)
         return gated(out, activation).astype(x.dtype)
 
     def activated_matmul(
@@ -197,13 +202,15 @@ class WeightFormat(abc.ABC):
         activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T out"]:
         """activation(x @ weight.T + bias), rounded once to x's dtype.
 
         Args:
             layer, num_rows: as in `matmul`.
+            low: what adapters add to the products before the activation.
         """
-        out = self._with_bias(x, weight, bias, layer, num_rows)
+        out = self._with_bias(x, weight, bias, layer, num_rows, low)
         return activate(out, activation).astype(x.dtype)
 
     def _with_bias(
@@ -213,8 +220,11 @@ class WeightFormat(abc.ABC):
         bias: Float[Array, " out"] | None,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None,
     ) -> Float[Array, "T out"]:
         out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
+        if low is not None:
+            out = low.added_to(out)
         return out if bias is None else out + bias.astype(out.dtype)
 
     def grouped_matmul(

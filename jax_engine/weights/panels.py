@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
+from jax_engine.weights.low_rank import LowRank, expand_of
 from jax_engine.weights.stacks import InPanels, index_of, parts_of
 
 PANELS = "panels"
@@ -74,6 +75,7 @@ class Panels(InPanels):
         activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """Computes the gate in the same kernel."""
         from cpu_kernels.linear.gated_linear import gated_linear
@@ -81,6 +83,7 @@ class Panels(InPanels):
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
         options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
+        options["expand"] = None if low is None else expand_of(low)
         return gated_linear(x, panels, bias, layer=index_of(layer), num_rows=count, **options)
 
     def grouped_gated_matmul(

@@ -20,6 +20,7 @@ from jax_engine.layer_spec import Activation
 from jax_engine.weights.code_sources import CodesSource, parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
+from jax_engine.weights.low_rank import LowRank, expand_of
 from jax_engine.weights.stacks import InPanels, index_of, parts_of
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
@@ -174,12 +175,14 @@ class W8A8Panels(InPanels, W8A8):
         activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """Computes the gate in the same kernel."""
         from cpu_kernels.w8a8.gated_linear import gated_linear
 
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
         options = _gated_options(x, weight, activation, layer)
+        options["expand"] = None if low is None else expand_of(low)
         return gated_linear(x, *_arrays(weight), bias, num_rows=count, **options)
 
     def grouped_gated_matmul(

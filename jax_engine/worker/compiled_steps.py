@@ -19,12 +19,19 @@ from jax_engine.operations import exact_products, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
 from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.weights.low_rank import sort_rows
+from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.few_rows import sample_needed_rows
 from jax_engine.worker.hidden_states import pool_states
 from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
 from jax_engine.worker.sampler_programs import SamplerPrograms
 from jax_engine.worker.step_output import StepOutput, Unsampled
-from jax_engine.worker.step_plan import has_one_query_each, packed_length, unpack_step
+from jax_engine.worker.step_plan import (
+    adapters_of_tokens,
+    has_one_query_each,
+    packed_length,
+    unpack_step,
+)
 from jax_engine.worker.step_shape import StepShape
 
 logger = logging.getLogger("jax_engine.compile")
@@ -40,6 +47,7 @@ class CompiledSteps:
         dtype: The dtype of queries; None: the cache's.
         cudagraph_mode: What becomes a CUDA graph on a GPU.
         batch_invariant: As in `make_batch`, for a model that was opened with it.
+        slots: The adapters' slots; None if no step has adapters.
 
     Attributes:
         weights: The model's parameters and the scales of a quantised cache, as bare arrays.
@@ -62,7 +70,9 @@ class CompiledSteps:
         kv_scales: Any = None,
         cudagraph_mode: CudagraphMode = "PIECEWISE",
         batch_invariant: bool = False,
+        slots: AdapterSlots | None = None,
     ) -> None:
+        self.slots = slots
         self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
         self.batch_invariant = batch_invariant
         self.set_weights(model, kv_scales)
@@ -98,12 +108,22 @@ class CompiledSteps:
         """
         if self.enforce_eager:
             with exact_products(self.dtype or kv_cache.dtype):
-                return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
+                held = self._held(shape)
+                return self._step(shape, held, kv_cache, jnp.asarray(packed), previous)
         step = self._compiled.get(shape)
         if step is None:
             step = self.prepare(shape, kv_cache)
-        outputs: tuple[Array, StepOutput] = step(self.weights, kv_cache, packed, previous)
+        outputs: tuple[Array, StepOutput] = step(self._held(shape), kv_cache, packed, previous)
         return outputs
+
+    def _held(self, shape: StepShape) -> list[Array]:
+        """What a step reads: the weights, and behind them the slots if it may have adapters."""
+        slots = self._slots(shape)
+        return self.weights if slots is None else [*self.weights, *slots.arrays]
+
+    def _slots(self, shape: StepShape) -> AdapterSlots | None:
+        """The slots, if a step has adapters, or might have some where a branch costs nothing."""
+        return self.slots if shape.lora or not this_device().branches_wait else None
 
     def has(self, shape: StepShape) -> bool:
         """Whether a step of this shape can run at once."""
@@ -144,7 +164,7 @@ class CompiledSteps:
             with exact_products(self.dtype or kv_cache.dtype):
                 return self._step(shape, weights, kv_cache, packed, previous)
 
-        return step, (self.weights, kv_cache, packed, previous)
+        return step, (self._held(shape), kv_cache, packed, previous)
 
     def _step(
         self,
@@ -155,7 +175,8 @@ class CompiledSteps:
         previous: Int[Array, " M"],
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
-        graphdef, params, kv_scales = jax.tree.unflatten(self._structure, weights)
+        own, slots = weights[: len(self.weights)], weights[len(self.weights) :]
+        graphdef, params, kv_scales = jax.tree.unflatten(self._structure, own)
         model = nnx.merge(graphdef, params)
         plan = unpack_step(
             packed,
@@ -165,6 +186,10 @@ class CompiledSteps:
             self.block_size,
             batch_invariant=self.batch_invariant,
         )
+        adapters = None
+        if self.slots is not None and slots:
+            self.slots.attach(model, slots)
+            adapters = sort_rows(adapters_of_tokens(plan), self.slots.count)
         batch = make_batch(
             model.spec.attentions,
             kv_cache,
@@ -178,12 +203,18 @@ class CompiledSteps:
             kv_scales=kv_scales,
             prompt_lens=plan.prompt_lens,
             batch_invariant=self.batch_invariant,
+            adapters=adapters,
         )
         hidden, kv_cache = model(plan.token_ids, batch, kv_cache)
 
         def logits(rows: int) -> Float[Array, "R V"]:
-            of_rows: Array = hidden[plan.logits_index[:rows]]
-            found: Array = model.compute_logits(of_rows, plan.num_samples)
+            index = plan.logits_index[:rows]
+            given = [hidden[index], plan.num_samples]
+            if adapters is not None and self.slots is not None:
+                real = jnp.arange(rows) < plan.num_samples
+                slots_of_rows = jnp.where(real, adapters.slot[index], 0)
+                given.append(sort_rows(slots_of_rows, self.slots.count))
+            found: Array = model.compute_logits(*given)
             return found
 
         def sampled(rows: int) -> SamplerOutput:
@@ -196,7 +227,9 @@ class CompiledSteps:
         output = StepOutput(
             sampled=needed,
             unsampled=Unsampled(logits(shape.num_rows), plan.sampling) if split else None,
-            prompt=prompt_logprobs(model, hidden, plan.targets, num_top, self.batch_invariant)
+            prompt=prompt_logprobs(
+                model, hidden, plan.targets, num_top, self.batch_invariant, adapters
+            )
             if shape.prompt_logprobs
             else None,
             pooled=pool_states(hidden, plan.query_start_loc) if shape.pooling else None,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int32
 
-from jax_engine.operations import decodes_are_ragged
+from jax_engine.operations import decodes_are_ragged, this_device
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
 from jax_engine.worker.prompt_logprobs import NUM_TOP
@@ -32,6 +32,7 @@ class StepPlan:
         slot_mapping: Where each token's K and V go; -1 for padding.
         context_lens: Length of each sequence, this step's tokens included.
         prompt_lens: Length of each sequence's prompt.
+        adapters: The slot of each sequence's adapter; 0 for none.
         logits_index: For each sampled token, the token whose hidden state it is drawn from.
         num_samples: How many tokens are sampled; the rows after them are padding.
         targets: Each token's successor in its prompt, or -1 if its log-probability is not
@@ -44,6 +45,7 @@ class StepPlan:
     query_start_loc: Int[Array, "S1"]
     context_lens: Int[Array, "S"]
     prompt_lens: Int[Array, "S"]
+    adapters: Int[Array, "S"]
     block_tables: Int[Array, "S W"]
     logits_index: Int[Array, "R"]
     num_samples: Int[Array, ""]
@@ -62,6 +64,7 @@ def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ..
         "query_start_loc": (rows + 1,),
         "context_lens": (rows,),
         "prompt_lens": (rows,),
+        "adapters": (rows,),
         "block_tables": (rows, table_width),
         "token_of_sample": (rows,),
         "position_of_sample": (rows,),
@@ -124,6 +127,8 @@ def pack_step(
     sizes = total, seqs, num_samples, bias.shape[1], history.shape[1]
     shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
     shape = _with_extras(shape, step, rows, of_rows, of_samples)
+    if this_device().branches_wait and any([row.adapter for row in rows]):
+        shape = replace(shape, lora=True)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
     fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))
@@ -132,6 +137,7 @@ def pack_step(
     query_start_loc[count + 1 :] = total
     fields["context_lens"][:count] = ends
     fields["prompt_lens"][:count] = [len(setup.prompt_token_ids) for setup in of_rows]
+    fields["adapters"][:count] = [row.adapter for row in rows]
     fields["block_tables"][:count] = block_tables
     fields["token_of_sample"][:num_samples] = token_of_sample
     fields["position_of_sample"][:num_samples] = position_of_sample
@@ -254,6 +260,7 @@ def unpack_step(
         query_start_loc=query_start_loc,
         context_lens=context_lens,
         prompt_lens=fields["prompt_lens"],
+        adapters=fields["adapters"],
         block_tables=block_tables,
         logits_index=fields["token_of_sample"],
         num_samples=(ends > 0).sum(dtype=jnp.int32),
@@ -283,12 +290,23 @@ def _positions_and_slots(
     """
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     real = token < query_start_loc[-1]
-    if one_each:
-        seq = token
-    else:
-        # Padding is counted to the row behind the last one. What it reads is replaced below.
-        seq = jnp.searchsorted(query_start_loc, token, side="right", method="compare_all") - 1
+    # Padding is counted to the row behind the last one. What it reads is replaced below.
+    seq = token if one_each else _sequence_of(token, query_start_loc)
     position = context_lens[seq] - query_start_loc[seq + 1] + token
     position = jnp.where(real, position, 0)
     block = block_tables[seq, position // block_size]
     return position, jnp.where(real, block * block_size + position % block_size, -1)
+
+
+def adapters_of_tokens(plan: StepPlan) -> Int[Array, "T"]:
+    """The slot of each token's adapter; 0 for none, and for padding."""
+    query_start_loc = plan.query_start_loc
+    token = jnp.arange(len(plan.token_ids), dtype=jnp.int32)
+    slots = plan.adapters[_sequence_of(token, query_start_loc)]
+    return jnp.where(token < query_start_loc[-1], slots, 0)
+
+
+def _sequence_of(token: Int[Array, "T"], query_start_loc: Int[Array, "S1"]) -> Int[Array, "T"]:
+    """The sequence of each token; of padding, the one behind the last."""
+    found: Array = jnp.searchsorted(query_start_loc, token, side="right", method="compare_all")
+    return found - 1

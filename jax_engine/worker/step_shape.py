@@ -33,6 +33,8 @@ class StepShape:
         prompt_logprobs: It also computes log-probabilities of the prompts' tokens.
         whole_prompt_logprobs: These are of all tokens of the vocabulary.
         pooling: It also returns each sequence's hidden states, pooled.
+        lora: Some rows have adapters, where a branch in the program would make the host wait.
+            Elsewhere one program serves steps with and without them.
     """
 
     num_tokens: int
@@ -44,6 +46,7 @@ class StepShape:
     prompt_logprobs: bool = False
     whole_prompt_logprobs: bool = False
     pooling: bool = False
+    lora: bool = False
 
     def __str__(self) -> str:
         kind = "decode" if self.decode_only else "mixed"
@@ -53,6 +56,7 @@ class StepShape:
         extra += ", with prompt log-probabilities" if self.prompt_logprobs else ""
         extra += " of all tokens" if self.whole_prompt_logprobs else ""
         extra += ", with pooling" if self.pooling else ""
+        extra += ", with adapters" if self.lora else ""
         return f"{kind} step of {self.num_tokens} tokens, {self.num_rows} rows{extra}"
 
 

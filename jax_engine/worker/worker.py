@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, UInt32
 
+from jax_engine.errors import WeightsError
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
@@ -30,6 +31,7 @@ from jax_engine.step import (
     StepResult,
     Unread,
 )
+from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.kv_cache import KVCache
@@ -82,9 +84,12 @@ class Worker:
         dtype: The dtype of activations.
         cache_dtype: The dtype of the KV cache.
         batch_invariant: As in `make_batch`, for a model that was opened with it.
+        max_loras: Slots for adapters; 0: it takes none.
+        max_lora_rank: The largest rank that a slot holds.
 
     Attributes:
         setups: The open requests' setups, by request number.
+        slots: The adapters' slots; None if it takes none.
     """
 
     def __init__(
@@ -101,6 +106,8 @@ class Worker:
         enforce_eager: bool = False,
         cudagraph_mode: CudagraphMode = "PIECEWISE",
         batch_invariant: bool = False,
+        max_loras: int = 0,
+        max_lora_rank: int = 16,
     ) -> None:
         self.capabilities = Capabilities(
             model.config.vocab_size,
@@ -111,7 +118,11 @@ class Worker:
             look_ahead_tokens=this_device().look_ahead_tokens,
             max_samples=max_rows,
             accepts_guesses=this_device().accepts_guesses,
+            max_loras=max_loras,
         )
+        self.slots = AdapterSlots(model, max_loras, max_lora_rank, dtype) if max_loras else None
+        if self.slots is not None:
+            self.slots.make()
         self.kv_cache = KVCache(
             model.config,
             num_blocks=num_blocks,
@@ -129,6 +140,7 @@ class Worker:
             kv_scales=scales_shape(model.config, cache_dtype),
             cudagraph_mode=cudagraph_mode,
             batch_invariant=batch_invariant,
+            slots=self.slots,
         )
         self.setups: dict[int, RequestSetup] = {}
         self._dtype, self._max_model_len = dtype, max_model_len
@@ -168,7 +180,17 @@ class Worker:
         return measure_costs(self, self.steps, self.kv_cache, self._max_model_len)
 
     def launch(self, step: Step) -> Ticket:
-        """Starts one step without waiting for it."""
+        """Starts one step without waiting for it.
+
+        Raises:
+            WeightsError: An adapter cannot be held: see `AdapterSlots.write`.
+        """
+        for slot, adapter in step.adapters:
+            if self.slots is None:
+                raise WeightsError(
+                    "an adapter came to a worker without slots, max_loras must be at least 1: got 0"
+                )
+            self.slots.write(slot, adapter)
         self.setups.update([(setup.number, setup) for setup in step.opened])
         self._move_blocks(step.moves)
         ticket = self._start(step) if step.rows else Ticket(None, None, 0, Wants())
@@ -273,8 +295,13 @@ class Worker:
         )
 
     def recover(self) -> None:
-        """Forgets all requests and steps after a failed step. The cache's contents are lost."""
+        """Forgets all requests and steps after a failed step.
+
+        The contents of the cache and of the adapters' slots are lost.
+        """
         self.setups.clear()
+        if self.slots is not None:
+            self.slots.make()
         self._last_tokens = self._no_tokens
         self.kv_cache.recover()
 

@@ -27,7 +27,8 @@ class Room(NamedTuple):
 
 ROOMS = {
     "jax_engine/commands": Room(20, 20, 120, "jax-engine serve"),
-    "jax_engine/serving": Room(180, 20, 280, "HTTP, AsyncLLM: in front of the engine", "a"),
+    "jax_engine/serving": Room(180, 20, 130, "HTTP, AsyncLLM", "a"),
+    "jax_engine/lora": Room(330, 20, 130, "adapters"),
     "jax_engine": Room(20, 100, 260, "LLM, SamplingParams, outputs", "a"),
     "jax_engine/compat": Room(330, 100, 130, "vLLM's other names"),
     "jax_engine/engine": Room(20, 180, 260, "requests, a step, outputs", "a"),
@@ -68,7 +69,8 @@ WAY = (
 # On a phone: where each is, in its height above unless said, and what it says if that is shorter.
 NARROW = {
     "jax_engine/commands": (4, 112, ""),
-    "jax_engine/serving": (140, 214, "HTTP, AsyncLLM"),
+    "jax_engine/serving": (126, 100, ""),
+    "jax_engine/lora": (236, 118, ""),
     "jax_engine": (4, 186, "LLM, parameters, outputs"),
     "jax_engine/compat": (222, 132, ""),
     "jax_engine/engine": (4, 186, ""),

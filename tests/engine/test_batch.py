@@ -8,7 +8,7 @@ import pytest
 from jax_engine import InvalidRequestError, RequestOutput, SamplingParams
 from jax_engine.engine import batch
 from jax_engine.engine.batch import check_all, progress_bar
-from jax_engine.engine.request_checks import refuse_adapters
+from jax_engine.engine.request_checks import refuse_images
 from jax_engine.outputs import CompletionOutput, PoolingOutput, PoolingRequestOutput
 from tests.support.builders import small_engine
 
@@ -59,13 +59,10 @@ def test_the_bar_counts_requests_and_says_how_fast_they_are(
 
 
 def test_what_there_is_not_is_refused() -> None:
-    refuse_adapters(None)
-    refuse_adapters([None, None], {})
-    for wrong in ("adapter", [None, "adapter"]):
-        with pytest.raises(InvalidRequestError, match="lora_request must be None"):
-            refuse_adapters(wrong)
+    refuse_images(None)
+    refuse_images({})
     with pytest.raises(InvalidRequestError, match="mm_processor_kwargs must be None"):
-        refuse_adapters(None, {"num_crops": 4})
+        refuse_images({"num_crops": 4})
 
 
 def test_what_is_right_can_be_added() -> None:

@@ -11,6 +11,7 @@ from jax_engine import (
     LLM,
     ConfigError,
     InvalidRequestError,
+    LoRARequest,
     PoolingParams,
     SamplingParams,
     TextPrompt,
@@ -78,8 +79,10 @@ def test_what_there_is_not_is_refused(llm) -> None:
     llm.generate("a", GREEDY, lora_request=None, mm_processor_kwargs=None, use_tqdm=False)
     llm.generate(["a", "b"], GREEDY, lora_request=[None, None], use_tqdm=False)
     for call in (llm.generate, llm.embed):
-        with pytest.raises(InvalidRequestError, match="lora_request must be None"):
+        with pytest.raises(InvalidRequestError, match="must be a LoRARequest or None"):
             call("a", lora_request="adapter")
+        with pytest.raises(InvalidRequestError, match="build the engine with enable_lora=True"):
+            call("a", lora_request=LoRARequest("mine", 1, "/nowhere"))
 
 
 def test_tokenization_options(llm) -> None:

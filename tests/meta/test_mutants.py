@@ -12,7 +12,7 @@ from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import Mutant
 
 FOLDERS_OF_THE_ENGINE = (
-    "core", "engine", "guided", "layers", "models", "sampling", "serving", "tokenization",
+    "core", "engine", "guided", "layers", "lora", "models", "sampling", "serving", "tokenization",
     "weights", "worker",
 )  # fmt: skip
 WITH_BUGS = [*(f"jax_engine/{name}" for name in FOLDERS_OF_THE_ENGINE), "cpu_kernels"]

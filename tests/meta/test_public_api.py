@@ -47,6 +47,7 @@ PUBLIC = {
     "EngineInUseError",
     "ForkedProcessError",
     "InvalidRequestError",
+    "LoRARequest",
     "MissingPackageError",
     "ModelNotFoundError",
     "OutOfMemoryError",

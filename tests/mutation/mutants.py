@@ -1,6 +1,7 @@
 """The table of planted bugs."""
 
 from tests.mutation import (
+    adapters,
     attention,
     blocks,
     checkpoints,
@@ -11,6 +12,8 @@ from tests.mutation import (
     files,
     latent,
     layers,
+    lora,
+    lora_requests,
     models,
     mosaic,
     oracle,
@@ -39,6 +42,7 @@ from tests.mutation import (
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
+    *adapters.MUTANTS,
     *attention.MUTANTS,
     *blocks.MUTANTS,
     *checkpoints.MUTANTS,
@@ -48,6 +52,8 @@ MUTANTS: list[Mutant] = [
     *files.MUTANTS,
     *latent.MUTANTS,
     *layers.MUTANTS,
+    *lora.MUTANTS,
+    *lora_requests.MUTANTS,
     *models.MUTANTS,
     *mosaic.MUTANTS,
     *oracle.MUTANTS,

@@ -115,7 +115,7 @@ PREEMPTION: list[Mutant] = plant(
 STATE: list[Mutant] = plant(
     f"{FOLDER}/state.py",
     TESTS,
-    ("group.reserved <= self.limits", "group.reserved < self.limits", "one sequence too few"),
+    ("group.reserved > self.limits", "group.reserved >= self.limits", "one sequence too few"),
     ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
     (
         "if self.rebuilding is group:",

@@ -1,7 +1,7 @@
 """The engine around the core, on a runner without a device: each output is the oracle's, always.
 
 Requests of every kind come and go; they are aborted, they run out of time, their ids come back at
-once, and steps fail where a step can fail. I20, I22, I29 to I37, I51.
+once, and steps fail where a step can fail. I20, I22, I29 to I37, I51, I54.
 """
 
 from dataclasses import replace
@@ -50,7 +50,9 @@ def params(draw: st.DrawFn, max_model_len: int, long: bool) -> dict[str, Any]:
 
 
 @st.composite
-def workloads(draw: st.DrawFn, max_model_len: int, crowded: bool) -> list[Request]:
+def workloads(
+    draw: st.DrawFn, max_model_len: int, crowded: bool, adapters: bool = False
+) -> list[Request]:
     """Conversations, too: prompts that go on from others' ends, often under the same id.
 
     Args:
@@ -74,6 +76,7 @@ def workloads(draw: st.DrawFn, max_model_len: int, crowded: bool) -> list[Reques
             float(draw(st.integers(0, 2))),
             draw(st.integers(0, 1)),
             cache_salt=draw(st.sampled_from(salts)),
+            adapter=draw(st.none() | st.integers(0, 3)) if adapters else None,
             timeout=draw(st.sampled_from([None] * 6 + [0.5, 2.0, 3.5, 8.0])),
             after=after,
         ))  # fmt: skip
@@ -116,7 +119,8 @@ def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
     moves = how == "failures where blocks move"
     if moves:
         chosen = replace(chosen, preemption_mode="swap", num_cpu_blocks=40)
-    workload = draw(workloads(chosen.max_model_len, moves or draw(st.booleans())))
+    crowded = moves or draw(st.booleans())
+    workload = draw(workloads(chosen.max_model_len, crowded, chosen.max_loras > 0))
     if chosen.scheduling == "unified" and draw(st.booleans()):
         chosen = replace(chosen, enable_prefix_caching=True)
     plan = draw(st.just({}) | aborts())

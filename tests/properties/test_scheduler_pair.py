@@ -1,8 +1,8 @@
 """The oracle's scheduler and the engine's, given the same requests, make the same decisions.
 
-Both are driven by `Driver`, which asserts I1 to I6, I9 to I13, I15 to I20, I22 and I23 on each
-side. Here their outputs, queues, sequences, tables, free orders and errors are compared (I21), over
-random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
+Both are driven by `Driver`, which asserts I1 to I6, I9 to I13, I15 to I20, I22, I23 and I54 on
+each side. Here their outputs, queues, sequences, tables, free orders and errors are compared (I21),
+over random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
 """
 
 from collections.abc import Callable
@@ -50,6 +50,8 @@ class Recorder:
             "swap_out": list(output.blocks_to_swap_out),
             "copy": list(output.blocks_to_copy),
             "preempted": list(output.preempted),
+            "adapters": list(output.adapters),
+            "slots": [e.group.adapter_slot for e in output.scheduled],
             "num_batched_tokens": output.num_batched_tokens,
             "tables": {
                 seq.seq_id: self._blocks.block_table(seq.seq_id)
@@ -96,7 +98,10 @@ class SchedulerPair(RuleBasedStateMachine):
     def add(self, data: st.DataObject, count: int) -> None:
         """I21: both accept, or both refuse, and a refusal leaves no trace."""
         for _ in range(count):
-            request = data.draw(requests(self.settings.max_model_len, beams=True))
+            adapters = self.settings.max_loras > 0
+            request = data.draw(
+                requests(self.settings.max_model_len, beams=True, adapters=adapters)
+            )
             name = str(self.num_requests)
             self.num_requests += 1
             refused = []
@@ -183,6 +188,7 @@ def describe(group: Any, driver: Driver) -> Any:
     """All that can be seen of a group and of its sequences' tables."""
     return (
         group.forked,
+        group.adapter_slot,
         group.part_size,
         [
             (

@@ -90,6 +90,7 @@ def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock)
             max_model_len=settings.max_model_len,
             eos_token_ids=parts.eos_token_ids,
             head=parts.head,
+            modules=parts.modules,
         )
     )
     engine.clock = clock

@@ -22,6 +22,7 @@ from tests.simulation.faults import INJECTED, Interruption
 from tests.simulation.requests import Request, draw_request
 from tests.simulation.simulation import STEP_LIMIT, Simulation, as_prompt
 from tests.support.in_process import check_idle, debug_state
+from tests.support.some_adapters import some_lora
 
 MAIN = "caller 0"  # who gets Ctrl-C
 type Asked = list[tuple[Any, Request]]  # each checked request, and what it was made of
@@ -228,7 +229,8 @@ class ManyThreads(Simulation):
             params = replace(request.params, seed=5 if seed is None else seed)
             request = replace(request, params=params)
             prompts, timeouts = [as_prompt(request)], [request.timeout]
-            [checked] = check_all(self.engine, prompts, [params], [0], timeouts)
+            loras = [some_lora(request.adapter)]
+            [checked] = check_all(self.engine, prompts, [params], [0], timeouts, loras)
             asked.append((checked, request))
 
     def _client(self, checked: Any, request: Request) -> Client:

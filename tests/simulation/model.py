@@ -1,8 +1,9 @@
 """The model of the stub runner, which checks by itself what it reads: no oracle runs beside it.
 
-A slot of the cache holds the token that was written there and the token's position. A step reads
-its whole context through the block table, fails if a slot holds another position, and draws what
-follows the tokens that it found: a pure function of them and a seed.
+A slot of the cache holds the token that was written there, the token's position, and a mark of the
+adapter that it was written with. A step reads its whole context through the block table, fails if a
+slot holds another position or mark, and draws what follows the tokens that it found: a pure
+function of them, the mark and a seed.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,11 +23,14 @@ from tests.support.stub_runner import Drawn, seed_of
 VOCABULARY = 5
 EOS = 2
 _MASK = 2**64 - 1
+MARK = 2**12  # more than positions times tokens
 
 
-def next_token(token_ids: Sequence[int], seed: int, forbidden: Collection[int] = ()) -> int:
+def next_token(
+    token_ids: Sequence[int], seed: int, forbidden: Collection[int] = (), mark: int = 0
+) -> int:
     """What follows these tokens; never one of `forbidden`."""
-    mixed = crc32(bytes(token_ids), crc32(seed.to_bytes(8, "little")))
+    mixed = crc32(bytes(token_ids), crc32(seed.to_bytes(8, "little"), mark))
     token = ((mixed * 0x9E3779B97F4A7C15) & _MASK) >> 40
     token %= VOCABULARY
     while token in forbidden:
@@ -34,18 +38,25 @@ def next_token(token_ids: Sequence[int], seed: int, forbidden: Collection[int] =
     return token
 
 
-def contents(token_ids: Any, start: int = 0) -> np.ndarray:
-    """What the slots of these tokens must hold, of which the first is at position `start`."""
-    return np.arange(start, start + len(token_ids)) * VOCABULARY + np.array(token_ids, np.int64)
+def contents(token_ids: Any, mark: int = 0) -> np.ndarray:
+    """What the slots of these tokens must hold, the first of a sequence."""
+    positions = np.arange(len(token_ids)) * VOCABULARY
+    return mark * MARK + positions + np.array(token_ids, np.int64)
 
 
 class CheckingModel:
     """Has the methods of the oracle's that a `StubRunner` calls.
 
-    The hidden state of a token, and its logits, are all tokens up to it.
+    The hidden state of a token, and its logits, are the mark, and all tokens up to it.
+
+    Args:
+        mark: That of its adapter; 0 without one.
     """
 
     config = ReadingModel.config
+
+    def __init__(self, mark: int = 0) -> None:
+        self.mark = mark
 
     def forward(
         self,
@@ -58,21 +69,23 @@ class CheckingModel:
         slot_mapping: np.ndarray,
     ) -> np.ndarray:
         slots, size = kv_cache.gpu[0, 0].reshape(-1), kv_cache.block_size
-        slots[slot_mapping] = positions * VOCABULARY + token_ids
-        hidden = np.full((len(token_ids), max(context_lens)), -1)
+        slots[slot_mapping] = self.mark * MARK + positions * VOCABULARY + token_ids
+        hidden = np.full((len(token_ids), 1 + max(context_lens)), -1)
+        hidden[:, 0] = self.mark
         spans = pairwise(query_start_loc)
         for table, length, (begin, end) in zip(block_tables, context_lens, spans, strict=True):
             at = np.arange(length)
             found = slots[table[at // size] * size + at % size]
-            if (found // VOCABULARY != at).any():
+            wrong = found // MARK != self.mark
+            if (wrong | (found % MARK // VOCABULARY != at)).any():
                 # To tell what a prompt costs, one of zeros is computed all in block 0.
                 assert length > size and not table.any() and not token_ids.any(), (
-                    f"I13: a row of {length} tokens reads {found}"
+                    f"I13: a row of {length} tokens with mark {self.mark} reads {found}"
                 )
                 continue
             for token in range(begin, end):
                 seen = length - (end - 1 - token)
-                hidden[token, :seen] = found[:seen] % VOCABULARY
+                hidden[token, 1 : 1 + seen] = found[:seen] % MARK % VOCABULARY
         return hidden
 
     def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
@@ -83,10 +96,10 @@ def draw(
     setup: RequestSetup, index: int, logits: np.ndarray, history: list[int], _: Collection[int]
 ) -> Drawn:
     """In place of a sampler."""
-    context = logits[: len(history)].tolist()
+    mark, *context = logits[: 1 + len(history)].tolist()
     early = len(context) - len(setup.prompt_token_ids) < setup.min_tokens
     forbidden = setup.forbidden[0].tolist() if early else ()
-    return next_token(context, seed_of(setup, index), forbidden), None
+    return next_token(context, seed_of(setup, index), forbidden, mark), None
 
 
 def letter(token_id: int) -> str:
@@ -120,6 +133,7 @@ class Rules:
     ignore_eos: bool
     stop_token_ids: tuple[int, ...]
     stop: tuple[str, ...]
+    mark: int = 0
 
     def sample(self, index: int, max_model_len: int) -> Sample:
         """The index-th sample, computed alone and from scratch."""
@@ -131,7 +145,7 @@ class Rules:
         text = ""
         while True:
             early = len(tokens) < self.min_tokens
-            token = next_token([*self.prompt, *tokens], seed, ends if early else ())
+            token = next_token([*self.prompt, *tokens], seed, ends if early else (), self.mark)
             tokens.append(token)
             early = len(tokens) < self.min_tokens
             if token == EOS and not self.ignore_eos and not early:

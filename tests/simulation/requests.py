@@ -17,6 +17,7 @@ class Request:
     Attributes:
         timeout: Seconds, or None.
         waited: Seconds since when the client says that it came; None: it says nothing.
+        adapter: The number of `some_adapter`.
     """
 
     prompt: list[int]
@@ -25,13 +26,14 @@ class Request:
     priority: int
     timeout: float | None
     waited: float | None
+    adapter: int | None = None
 
     def __str__(self) -> str:
         """For the log: what is drawn of it."""
         params = self.params
         drawn = [params.n, params.max_tokens, params.min_tokens, params.seed, params.ignore_eos,
                  params.stop_token_ids, params.stop, params.output_kind.name]  # fmt: skip
-        rest = [self.prompt, self.salt, self.priority, self.timeout, self.waited]
+        rest = [self.prompt, self.salt, self.priority, self.timeout, self.waited, self.adapter]
         return " ".join(map(repr, drawn + rest))
 
 
@@ -65,6 +67,7 @@ def draw_request(chance: Random, settings: Settings, *, streams: bool = True) ->
         priority=chance.choice([0, 0, 1, -1]) if _has_priorities(settings) else 0,
         timeout=chance.choice([None, None, None, None, None, 1 / 1024, 0.25, 1.0, 60.0]),
         waited=chance.choice([None, None, 0.0, 0.5]),
+        adapter=chance.choice([None, 0, 1, 2, 3]) if settings.has_adapters else None,
     )
 
 

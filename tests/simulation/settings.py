@@ -1,6 +1,6 @@
 """What is drawn once for a simulation: the engine, its device, and how things go."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -28,6 +28,7 @@ class Settings:
         full_rate: Share of the requests for host memory that are refused.
         num_actions: Of clients, until nobody comes any more.
         busy: From 0 (one request at a time) to 1 (far more than fit).
+        has_adapters: Whether requests may have adapters, and the device slots for them.
     """
 
     num_blocks: int
@@ -41,6 +42,7 @@ class Settings:
     full_rate: float
     num_actions: int
     busy: float
+    has_adapters: bool = False
 
     @property
     def max_model_len(self) -> int:
@@ -92,4 +94,6 @@ def draw_settings(chance: Random) -> Settings:
         busy=1.0 if crowded else chance.random(),
     )
     config["speculative_config"] = chance.choice(GUESSES) if unified else None
-    return settings
+    has_adapters = chance.random() < 0.5
+    config |= {"enable_lora": has_adapters, "max_loras": chance.choice([1, 2, 3])}
+    return replace(settings, has_adapters=has_adapters)

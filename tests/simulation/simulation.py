@@ -23,6 +23,7 @@ from tests.simulation.settings import draw_settings
 from tests.simulation.stub_world import StubWorld
 from tests.simulation.tiny_world import tiny_world
 from tests.support.in_process import check_idle, debug_state
+from tests.support.some_adapters import some_lora
 
 IDS = ["0", "1", "2", "3", "4", "5", "a", "b", "what a step costs", ""]
 QUEUED = [*IDS, *map(str, range(6, 30))]
@@ -121,6 +122,7 @@ class Simulation:
                 arrival_time=None if request.waited is None else arrival,
                 priority=request.priority,
                 timeout=request.timeout,
+                lora_request=some_lora(request.adapter),
             )
         except (InvalidRequestError, *INJECTED) as error:
             self._refused(error)
@@ -149,6 +151,7 @@ class Simulation:
                 [one.params for one in requests],
                 [one.priority for one in requests],
                 [one.timeout for one in requests],
+                [some_lora(one.adapter) for one in requests],
             )
             for one, request_id in zip(checked, ids, strict=True):
                 one.group.request_id = request_id

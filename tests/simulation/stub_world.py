@@ -12,6 +12,7 @@ from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
 from tests.support.builders import letters
 from tests.support.engine_under_test import DebugState
+from tests.support.some_adapters import MODULES, mark_of_digest, offset_of, some_adapter
 from tests.support.stub_runner import StubRunner
 
 
@@ -25,9 +26,12 @@ class StubWorld:
         size = settings.config["block_size"]
         width = -(-settings.max_model_len // size)
         sizes = Capabilities(
-            VOCABULARY, size, settings.num_blocks, settings.num_cpu_blocks, width, 64
+            VOCABULARY, size, settings.num_blocks, settings.num_cpu_blocks, width, 64,
+            max_loras=settings.config["max_loras"] if settings.has_adapters else 0,
+        )  # fmt: skip
+        return StubRunner(
+            CheckingModel(), sizes, draw=draw, adapted=lambda one: CheckingModel(offset_of(one))
         )
-        return StubRunner(CheckingModel(), sizes, draw=draw)
 
     def cache(self, worker: StubRunner) -> "CacheOf":
         return CacheOf(worker)
@@ -40,6 +44,7 @@ class StubWorld:
             tokenizer=letters(VOCABULARY, EOS) if settings.has_text else None,
             eos_token_ids=frozenset([EOS]),
             head=None,
+            modules=lambda: MODULES,
         )
 
     def lose_cache(self, worker: StubRunner) -> None:
@@ -57,6 +62,7 @@ class StubWorld:
             ignore_eos=params.ignore_eos,
             stop_token_ids=tuple(params.stop_token_ids or ()),
             stop=tuple(params.stop or ()),
+            mark=_mark_of(request.adapter),
         )
         return [rules.sample(i, max_model_len) for i in range(params.n)]
 
@@ -66,18 +72,26 @@ class StubWorld:
         """
         memory, in_host = worker.memory, 0
         on_device = memory.gpu[0, 0, :, 0, :, 0]
-        for table, tokens in state.computed():
+        for table, tokens, adapter in state.computed():
             if table.device == "cpu":
                 found: Any = memory.host.read(table.ids)[:, 0, 0, 0, :, 0]
                 in_host += len(table.ids)
             else:
                 found = on_device[table.ids]
-            found, wanted = found.reshape(-1)[: len(tokens)], contents(tokens)
+            found, wanted = (
+                found.reshape(-1)[: len(tokens)],
+                contents(tokens, 0 if adapter is None else offset_of(adapter)),
+            )
             assert (found == wanted).all(), f"I13: {found} for {wanted}"
-        for block, (tokens, _) in state.blocks.cached.items() if cached else ():
-            wanted = contents(tokens)[len(tokens) - state.blocks.block_size :]
+        for block, (tokens, salt) in state.blocks.cached.items() if cached else ():
+            mark = mark_of_digest(salt[0]) if isinstance(salt, tuple) else 0
+            wanted = contents(tokens, mark)[len(tokens) - state.blocks.block_size :]
             assert (on_device[block] == wanted).all(), f"I13: cached block {block}"
         return in_host
+
+
+def _mark_of(number: int | None) -> int:
+    return 0 if number is None else offset_of(some_adapter(number))
 
 
 class CacheOf:

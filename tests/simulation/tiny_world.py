@@ -44,6 +44,7 @@ class TinyWorld:
             "max_model_len": MAX_LEN,
             "max_num_seqs": min(MAX_SEQS, settings.config["max_num_seqs"]),
             "max_num_batched_tokens": MAX_LEN,
+            "enable_lora": False,
         }
         return replace(
             settings,
@@ -52,6 +53,7 @@ class TinyWorld:
             config=config,
             has_text=False,
             has_edits=False,
+            has_adapters=False,
             num_actions=min(60, settings.num_actions),
         )
 
@@ -71,6 +73,7 @@ class TinyWorld:
             tokenizer=None,
             eos_token_ids=parts.eos_token_ids,
             head=None,
+            modules=None,
         )
 
     def lose_cache(self, worker: Worker) -> None:
@@ -106,7 +109,7 @@ class TinyWorld:
 
     def check_contents(self, state: DebugState, worker: Worker, *, cached: bool) -> int:
         device, in_host = np.asarray(worker.kv_cache.array), 0
-        for table, tokens in state.computed():
+        for table, tokens, _ in state.computed():
             if table.device == "cpu":
                 found = np.moveaxis(worker.kv_cache.host.read(table.ids), 0, 2)
                 in_host += len(table.ids)

@@ -43,3 +43,15 @@ def test_the_oldest_texts_go_where_they_are_too_long() -> None:
         assert places_of(some, 10, 11) == []
         assert places_of(some, 20, 21) == [[22, 23]] and places_of(some, 34, 35) == []
         assert places_of(some, 33, 34) == [[35, -1]]
+
+
+def test_each_adapter_finds_its_own_texts() -> None:
+    corpus = Corpus(4, (2,))
+    first, second = "a" * 64, "b" * 64
+    corpus.add(np.array([1, 2, 3]))
+    corpus.add(np.array([1, 2, 4]), first)
+    corpus.add(np.array([1, 2, 5]), second)
+    for adapter, follows in ((None, 3), (first, 4), (second, 5)):
+        found = corpus.places((1, 2), 8, adapter)
+        assert found.after(1).tolist() == [[follows]]
+    assert len(corpus.places((1, 2), 8, "c" * 64).at) == 0

@@ -17,7 +17,7 @@ type Fields = dict[str, Any]
 
 def fields_of(request: Request, tokenizer: Tokenizer) -> Fields:
     """Fields of the parameters by their names; of the rest with a name of their own."""
-    params = request.params
+    params, adapter = request.params, request.group.adapter
     pooled = isinstance(params, PooledParams)
     shown = params.pooling if isinstance(params, PooledParams) else params
     found = {one.name: getattr(shown, one.name) for one in dataclasses.fields(shown)}
@@ -29,6 +29,8 @@ def fields_of(request: Request, tokenizer: Tokenizer) -> Fields:
         "cache_salt": request.group.cache_salt,
         "salt of the prompt": request.prompt.cache_salt,
         "priority": request.group.priority,
+        "adapter": None if adapter is None else adapter.digest,
+        "lora_request": request.lora,
         "arrival_time": request.arrival_time,
         "timeout": request.timeout,
     }

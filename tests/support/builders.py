@@ -7,6 +7,7 @@ the oracle's to the bit.
 
 import functools
 import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +39,8 @@ from tests.support import tiny_llama as tiny
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_pair import ENGINE_SEED, MAX_LEN, TOLERANCES, Oracle, cache_for
 from tests.support.quantised_llama import quantised_llama
-from tests.support.reading_model import ReadingModel
+from tests.support.reading_model import ReadingModel, with_adapter
+from tests.support.some_adapters import MODULES
 from tests.support.sometimes import saw
 from tests.support.strategies import EOS, VOCABULARY, Settings
 from tests.support.stub_runner import StubRunner
@@ -228,6 +230,8 @@ class WatchedScheduler(Scheduler):
     def schedule(self, drafts: Drafts | None = None) -> SchedulerOutput:
         plan = super().schedule(drafts)
         saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
+        victims = [self.groups[name] for name, _ in plan.preempted]
+        saw("preempted with an adapter", any(one.adapter is not None for one in victims))
         return plan
 
 
@@ -252,7 +256,9 @@ def pair_without_device(
     model: Any = ReadingModel()
     width = -(-settings.max_model_len // settings.block_size)
     sizes = settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
-    runner = wrap(StubRunner(model, Capabilities(VOCABULARY, *sizes, width, behind), {EOS}))
+    known = Capabilities(VOCABULARY, *sizes, width, behind, max_loras=settings.max_loras)
+    stub = StubRunner(model, known, {EOS})
+    runner = wrap(stub)
     blocks = settings.block_manager(BlockManager, table_width=width, host_room=runner.host_room)
     memory: Any = SimpleNamespace(num_blocks=settings.num_gpu_blocks)
     model_config: Any = _ModelConfig()
@@ -261,11 +267,14 @@ def pair_without_device(
         async_scheduling=ahead,
         scheduling_policy=settings.policy,
         speculative_config=speculation,
+        enable_lora=settings.max_loras > 0,
+        max_loras=max(1, settings.max_loras),
     )
     parts = EngineParts(
         config, model_config, Path("stub"), memory,
         WatchedScheduler(blocks, **settings.scheduler_arguments, **drafts),
         runner, tokenizer, settings.max_model_len, frozenset({EOS}), None, draft,
+        lambda: MODULES,
     )  # fmt: skip
     reference = ReferenceEngine(
         model,
@@ -280,9 +289,23 @@ def pair_without_device(
         seed=ENGINE_SEED,
         watermark=settings.watermark,
         enable_prefix_caching=settings.enable_prefix_caching,
+        adapted=with_adapter,
         **settings.scheduler_arguments,
     )
-    return LLMEngine(parts), reference
+    engine = LLMEngine(parts)
+    stub.wanted = functools.partial(_digest_of, weakref.ref(engine))
+    return engine, reference
+
+
+def _digest_of(engine: Callable[[], LLMEngine | None], number: int) -> str | None:
+    """Of the adapter of an unfinished request. Raises KeyError if there is no such request."""
+    alive = engine()
+    assert alive is not None, "it runs"
+    for request in alive._running.requests.values():
+        if request.group.number == number:
+            adapter = request.group.adapter
+            return None if adapter is None else adapter.digest
+    raise KeyError(number)
 
 
 def stub_draft(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.invariants import (
+    check_adapters,
     check_blocks,
     check_order_of_service,
     check_output,
@@ -69,6 +70,7 @@ class Driver:
         self.num_parts = 0
         self.num_preempted = 0
         self.num_copies = 0
+        self._slots: dict[int, Any] = {}
         self._order: dict[str, int] = {}
         self._preempted: set[str] = set()
         self._computed: dict[int, int] = {}
@@ -102,6 +104,7 @@ class Driver:
         assert bool(output.scheduled) == unfinished, "I20: an empty step with work left"
         check_output(output, self.blocks, self.settings)
         check_order_of_service(self.scheduler, output, waiting, self.key)
+        check_adapters(self.scheduler, output, self._slots, self.settings.max_loras)
         watermark_blocks = int(self.settings.watermark * self.settings.num_gpu_blocks)
         check_watermark(self.scheduler, self.blocks, waiting, watermark_blocks)
         for group in self.groups():

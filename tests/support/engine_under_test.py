@@ -51,6 +51,7 @@ class Request:
         after: The place in the workload of the request whose end it waits for instead; its prompt
             then follows on that one's prompt and first output.
         prediction: Tokens that its output is expected to have; the oracle knows of none.
+        adapter: The number of `some_adapter` that it is computed with.
     """
 
     request_id: str
@@ -64,6 +65,7 @@ class Request:
     after: int | None = None
     limits: Limits | None = None
     prediction: Sequence[int] = ()
+    adapter: int | None = None
 
     def sampling_params(self) -> SamplingParams:
         """The engine's parameters. Raises InvalidRequestError."""
@@ -111,6 +113,7 @@ class GroupState:
     Attributes:
         number: Its name between controller and runner.
         key: By which queues are sorted.
+        adapter: That of its request, if it has one.
     """
 
     request_id: str
@@ -120,6 +123,7 @@ class GroupState:
     part_size: int
     forked: bool
     seqs: list[SequenceState]
+    adapter: Any = None
 
 
 @dataclass(frozen=True)
@@ -145,13 +149,13 @@ class DebugState:
         """All unfinished requests, by their ids."""
         return {one.request_id: one for one in (*self.waiting, *self.running, *self.swapped)}
 
-    def computed(self) -> Iterator[tuple[TableState, list[int]]]:
-        """Where the keys and values of unfinished sequences lie, and of which tokens they are."""
+    def computed(self) -> Iterator[tuple[TableState, list[int], Any]]:
+        """Where keys and values of unfinished sequences lie, of which tokens, and which adapter."""
         for group in (*self.running, *self.swapped):
             for seq in group.seqs:
                 tokens = seq.token_ids[: seq.num_computed_tokens]
                 if seq.finish_reason is None and tokens and seq.seq_id in self.blocks.tables:
-                    yield self.blocks.tables[seq.seq_id], tokens
+                    yield self.blocks.tables[seq.seq_id], tokens, group.adapter
 
     def check(self) -> None:
         """I1 to I5, I16 to I18 for the queues and tables; I51 for the gauges."""

@@ -18,6 +18,7 @@ from reference.outputs import Sample, outputs
 from reference.sequence import Sequence as OneSequence
 from reference.sequence import SequenceGroup
 from tests.support.engine_under_test import DebugState, Request
+from tests.support.some_adapters import some_adapter
 
 
 @dataclass
@@ -55,6 +56,7 @@ class InNumpy:
         self.reference.add_request(
             name, request.prompt, params, arrival_time=request.arrival_time,
             priority=request.priority, cache_salt=request.cache_salt,
+            adapter=None if request.adapter is None else some_adapter(request.adapter),
         )  # fmt: skip
         self.running[name] = Served(request, self.reference.scheduler.groups[name])
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_engine import LLMEngine, SamplingParams
+from jax_engine import LLMEngine, LoRARequest, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.request import RequestNews, outputs_of
@@ -12,6 +12,7 @@ from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from tests.support.engine_under_test import DebugState, GroupState, Request, SequenceState
 from tests.support.integrity import snapshot
+from tests.support.some_adapters import some_lora
 
 
 class InProcess:
@@ -40,14 +41,14 @@ class InProcess:
                 "prediction": prediction or None,
             },
             params, arrival_time=request.arrival_time, priority=request.priority,
-            timeout=request.timeout,
+            timeout=request.timeout, lora=some_lora(request.adapter),
         )  # fmt: skip
         assert params == request.sampling_params(), "the client's own parameters have changed"
         _spoil(prompt, params)
         prediction[:] = [0]
 
-    def _add(self, *request: Any, **service: Any) -> None:
-        self.llm_engine.add_request(*request, **service)
+    def _add(self, *request: Any, lora: LoRARequest | None, **service: Any) -> None:
+        self.llm_engine.add_request(*request, lora_request=lora, **service)
 
     def abort(self, request_ids: Sequence[str]) -> list[Any]:
         return self.llm_engine.abort_request(request_ids)
@@ -73,8 +74,10 @@ class ThroughLoop(InProcess):
         self._loop = EngineLoop(engine)
         self._outputs: list[AnyRequestOutput] = []
 
-    def _add(self, name: str, prompt: Any, params: SamplingParams, **service: Any) -> None:
-        request = self.llm_engine.check_request(prompt, params, name)
+    def _add(  # type: ignore[override]
+        self, name: str, prompt: Any, params: SamplingParams, *, lora: Any, **service: Any
+    ) -> None:
+        request = self.llm_engine.check_request(prompt, params, name, lora)
         request.serve_as(name, **service)
         with self.llm_engine.driven():
             self._loop.add([request], self)
@@ -121,6 +124,7 @@ def debug_state(engine: LLMEngine) -> DebugState:
         "ended": [request.request_id for request, _ in running.ended],
         "unread": engine._unread,
         "opened": [*pipeline._opened],
+        "pinned adapters": [*scheduler.slots.pinned()],
         "known to the runner": [*set(engine.worker.setups) - set(pipeline.closed)],  # type: ignore[attr-defined]
     }
     return DebugState(
@@ -141,7 +145,14 @@ def _group(group: SequenceGroup) -> GroupState:
         for one in group.seqs
     ]  # fmt: skip
     return GroupState(
-        group.request_id, group.number, group.key, group.params, group.part_size, group.forked, seqs
+        group.request_id,
+        group.number,
+        group.key,
+        group.params,
+        group.part_size,
+        group.forked,
+        seqs,
+        group.adapter,
     )
 
 

@@ -138,3 +138,24 @@ def check_watermark(
     """I18: after an admission the watermark is free."""
     if any(group in scheduler.running for group in waiting_before):
         assert blocks.num_free_gpu_blocks >= watermark_blocks, "I18: watermark"
+
+
+def check_adapters(scheduler: Any, output: Any, slots: dict[int, Any], max_loras: int) -> None:
+    """I54: each row names the slot where its request's adapter lies, 0 without one; running groups
+    have their adapters in max_loras slots, and nobody else has a slot.
+
+    Args:
+        slots: What steps have put into each slot so far; this one's adapters are added.
+    """
+    for slot, adapter in output.adapters:
+        assert 1 <= slot <= max_loras, f"I54: slot {slot}"
+        assert slots.get(slot) != adapter, "I54: it lay there already"
+        slots[slot] = adapter
+    new = [slot for slot, _ in output.adapters]
+    assert len(set(new)) == len(new), "I54: a slot is filled twice in a step"
+    for group in scheduler.running:
+        assert slots.get(group.adapter_slot) == group.adapter, f"I54: {group.request_id}"
+    for entry in output.scheduled:
+        assert slots.get(entry.group.adapter_slot) == entry.group.adapter, "I54"
+    for group in (*scheduler.waiting, *scheduler.swapped):
+        assert group.adapter_slot == 0, f"I54: {group.request_id} does not run"

@@ -177,7 +177,7 @@ def check_cache_hits(
         assert cached % block_size == 0 and cached < group.prompt_len
         start = list(group.prompt_token_ids[:cached])
         others = [one for one in served if one[0] is not group]
-        assert not cached or any(_has_had(start, group.cache_salt, *one) for one in others), "I29"
+        assert not cached or any(_has_had(start, group.salt, *one) for one in others), "I29"
 
 
 def _has_had(
@@ -188,4 +188,4 @@ def _has_had(
     texts += [[*group.prompt_token_ids, *one.token_ids] for one in output.outputs]
     if group.beam_search:
         texts += [[*group.prompt_token_ids, *start[group.prompt_len :]]]
-    return group.cache_salt == salt and any(text[: len(start)] == start for text in texts)
+    return group.salt == salt and any(text[: len(start)] == start for text in texts)

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from jax_engine.lora.adapter import Adapter
 from reference.kv_cache import KVCache, slot_of
 from reference.random_numbers import derive_seed
 from reference.sampling import NoTokenLeft, log_softmax, sample
+from tests.support.some_adapters import offset_of
 from tests.support.strategies import VOCABULARY
 
 MODULUS = 1_000_003
@@ -37,7 +39,14 @@ def logits_after(token_ids: Iterable[int]) -> np.ndarray:
 
 
 class ReadingModel:
-    """Has the methods of `reference.transformer.Transformer` that the engine calls."""
+    """Has the methods of `reference.transformer.Transformer` that the engine calls.
+
+    Args:
+        offset: Of its keys: a model with another adapter has another one.
+    """
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = offset
 
     config = SimpleNamespace(
         cache_sizes=lambda: {"num_layers": 1, "num_kv_heads": 1, "head_dim": 1}
@@ -53,7 +62,7 @@ class ReadingModel:
         query_start_loc: np.ndarray,
         slot_mapping: np.ndarray,
     ) -> np.ndarray:
-        kv = token_ids[:, None, None].astype(np.float64)
+        kv = token_ids[:, None, None].astype(np.float64) + self.offset
         kv_cache.write(0, kv, kv, slot_mapping)
         keys = kv_cache.gpu[0, 0, :, 0, :, 0].reshape(-1).astype(np.float64)
         hidden = np.empty((len(token_ids), 1))
@@ -71,6 +80,11 @@ class ReadingModel:
 
     def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
         return np.array([logits_of(float(row[0])) for row in hidden]).reshape(-1, VOCABULARY)
+
+
+def with_adapter(adapter: Adapter) -> ReadingModel:
+    """The model with an adapter."""
+    return ReadingModel(offset_of(adapter))
 
 
 def complete_without_cache(

@@ -88,6 +88,7 @@ class ScriptedLLM:
         params: SamplingParams,
         request_id: str | None = None,
         *,
+        lora_request: Any = None,
         priority: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[RequestOutput]:
@@ -153,6 +154,7 @@ class ScriptedLLM:
         params: Any,
         request_id: str | None = None,
         *,
+        lora_request: Any = None,
         priority: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[PoolingRequestOutput]:

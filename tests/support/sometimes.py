@@ -21,7 +21,8 @@ MUST_HAPPEN = (
     "a step failed", "a step failed: swap_in", "a step failed: swap_out", "a step failed: copy",
     "a step failed: collect after swap_in", "a step failed: collect after swap_out",
     "a step failed: collect after copy", "a step failed: moves without a launch",
-    "step by step the oracle's",
+    "step by step the oracle's", "an adapter was replaced", "rows of several adapters",
+    "preempted with an adapter",
 )  # fmt: skip
 
 SEEN: Counter[str] = Counter()

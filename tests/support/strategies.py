@@ -11,6 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.support.some_adapters import some_adapter
+
 VOCABULARY = 3
 EOS = 2
 
@@ -45,6 +47,7 @@ class Settings:
     long_prefill_token_threshold: int
     seconds_per_block: float = 1.0
     """What moving a block costs where recomputing a token costs 1 (preemption_mode "auto")."""
+    max_loras: int = 0
 
     def block_manager(self, block_manager_class: Any, **more: Any) -> Any:
         return block_manager_class(
@@ -67,6 +70,7 @@ class Settings:
             "preemption_mode": self.preemption_mode,
             "enable_chunked_prefill": self.enable_chunked_prefill,
             "long_prefill_token_threshold": self.long_prefill_token_threshold,
+            "max_loras": self.max_loras,
         } | self._costs()
 
     def _costs(self) -> dict[str, Any]:
@@ -92,6 +96,7 @@ class Request:
     use_beam_search: bool = False
     length_penalty: float = 1.0
     early_stopping: bool | str = False
+    adapter: int | None = None
 
     @property
     def num_samples(self) -> int:
@@ -135,6 +140,7 @@ class Request:
             self.arrival_time,
             self.priority,
             self.cache_salt,
+            adapter=None if self.adapter is None else some_adapter(self.adapter),
         )
 
 
@@ -170,6 +176,7 @@ def settings(draw: st.DrawFn, scheduling: str | None = None) -> Settings:
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 1, 3])) if chunks_prompts else 0,
         seconds_per_block=draw(st.sampled_from([0.1, 1.0, 3.0])),
+        max_loras=draw(st.sampled_from([2, 0, 1, 3])),
     )
 
 
@@ -179,11 +186,13 @@ def token_ids(min_size: int, max_size: int) -> st.SearchStrategy[tuple[int, ...]
 
 
 @st.composite
-def requests(draw: st.DrawFn, max_model_len: int, *, beams: bool = False) -> Request:
+def requests(
+    draw: st.DrawFn, max_model_len: int, *, beams: bool = False, adapters: bool = False
+) -> Request:
     """Requests of up to 8 samples, for an engine of this max_model_len; a few do not fit, and more
     do not fit at once.
 
-    With `beams` a third of them are beam searches.
+    With `beams` a third of them are beam searches, with `adapters` most have one of five.
     """
     n = draw(st.sampled_from([1, 1, 1, 2, 2, 3, 7]))
     half = max(1, max_model_len // 2)
@@ -201,6 +210,7 @@ def requests(draw: st.DrawFn, max_model_len: int, *, beams: bool = False) -> Req
         use_beam_search=beams and draw(st.integers(0, 2)) == 0,
         length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -1.0])),
         early_stopping=draw(st.sampled_from([False, True, "never"])),
+        adapter=draw(st.none() | st.integers(0, 4)) if adapters else None,
     )
 
 

@@ -10,6 +10,7 @@ not-a-number where nobody wrote. `tests/properties/test_runner_pair.py` holds it
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
@@ -19,6 +20,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from jax_engine.lora.adapter import Adapter
 from jax_engine.sampling.inputs import FLOATS, WANTS_PROCESSED, row_fields
 from jax_engine.sampling.token_bits import as_booleans
 from jax_engine.step import (
@@ -35,6 +37,7 @@ from jax_engine.step import (
 from jax_engine.worker import host_blocks
 from reference.kv_cache import BlockPairs, KVCache
 from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
+from tests.support.reading_model import with_adapter
 from tests.support.sometimes import saw
 
 SEED = row_fields()["seed"]
@@ -142,8 +145,12 @@ class StubRunner:
         model: Has the methods of `reference.transformer.Transformer` that the engine calls.
         eos_token_ids: For the oracle's `min_tokens`.
         draw: The sampler.
+        adapted: Makes the model with an adapter.
 
     Attributes:
+        slots: The digest of the adapter in each slot that has one, and the model with it.
+        wanted: The digest that a request wants, by its number, None for none; raises KeyError for
+            one that has ended. Tests may set it.
         memory: The cache.
         fail_at: Where a step raises, the first that comes there: one of PLACES; None for nowhere.
         in_flight: Steps that were launched and may be collected.
@@ -158,10 +165,13 @@ class StubRunner:
         capabilities: Capabilities,
         eos_token_ids: Collection[int] = (),
         draw: Draw = oracle_draw,
+        adapted: Callable[[Adapter], Any] = with_adapter,
     ) -> None:
         self.capabilities = capabilities
         self.eos_token_ids = eos_token_ids
         self.draw = draw
+        self.adapted = adapted
+        self.wanted: Callable[[int], str | None] | None = None
         self.fail_at: str | None = None
         self.set_weights(model)
         self.recover()
@@ -172,6 +182,7 @@ class StubRunner:
     def recover(self) -> None:
         sizes = self.capabilities
         self.in_flight: list[Ticket] = []
+        self.slots: dict[int, tuple[str, Any]] = {}
         self.setups: dict[int, RequestSetup] = {}
         self._last_tokens: list[int] = []
         self.memory: Any = StubCache(
@@ -201,6 +212,7 @@ class StubRunner:
         if step.rows:
             self._may_fail("launch")
         self.setups |= {setup.number: setup for setup in step.opened}
+        self._load(step)
         self._move_blocks(step)
         ticket = self._compute(step)
         for number in step.closed:
@@ -263,6 +275,19 @@ class StubRunner:
         """Whether a step that was launched, and not collected, computes tokens of a request."""
         return any(row.request == number for one in self.in_flight for row in one.step.rows)
 
+    def _load(self, step: Step) -> None:
+        """Puts adapters into their slots, and looks whether each row finds its own there."""
+        for slot, adapter in step.adapters:
+            assert 1 <= slot <= self.capabilities.max_loras, f"I54: there is no slot {slot}"
+            saw("an adapter was replaced", slot in self.slots)
+            self.slots[slot] = adapter.digest, self.adapted(adapter)
+        saw("rows of several adapters", len({row.adapter for row in step.rows} - {0}) > 1)
+        for row in step.rows:
+            found = self.slots[row.adapter][0] if row.adapter else None
+            if self.wanted is not None:
+                with suppress(KeyError):
+                    assert found == self.wanted(row.request), f"I54: row of request {row.request}"
+
     def _move_blocks(self, step: Step) -> None:
         moves = moves_of(step)
         saw("copy-on-write", "copy" in moves)
@@ -300,15 +325,27 @@ class StubRunner:
         if self.capabilities.num_blocks:
             blocks = step.block_tables[row_of, positions // size]
             slots = blocks * size + positions % size
-        hidden: np.ndarray = self.model.forward(
-            np.array([self._known(token) for row in step.rows for token in row.tokens]),
-            positions,
-            self.memory,
-            step.block_tables,
-            np.array([span.stop for span in spans]),
-            np.cumsum([0, *lengths]),
-            slots,
-        )
+        tokens = np.array([self._known(token) for row in step.rows for token in row.tokens])
+        adapters = np.array([row.adapter for row in step.rows])
+        parts: dict[int, np.ndarray] = {}
+        for adapter in sorted({*adapters.tolist()}):
+            its = np.flatnonzero(adapters == adapter)
+            at = np.isin(row_of, its)
+            model = self.slots[adapter][1] if adapter else self.model
+            rows = model.forward(
+                tokens[at],
+                positions[at],
+                self.memory,
+                step.block_tables[its],
+                np.array([spans[row].stop for row in its]),
+                np.cumsum([0, *(lengths[row] for row in its)]),
+                slots[at],
+            )
+            parts |= zip(np.flatnonzero(at).tolist(), rows, strict=True)
+        width = max(map(len, parts.values()))
+        hidden = np.full((len(tokens), width), -1, parts[0].dtype)
+        for token, row in parts.items():
+            hidden[token, : len(row)] = row
         return hidden
 
     def _known(self, token: int) -> int:

@@ -42,7 +42,7 @@ class GgufSource:
         self._tensors = GgufTensors(file)
         self._made: dict[str, tuple[Transform, Words]] = {}
         made_of: dict[tuple[str, ...], str] = {}
-        for template, made in _declared(file, config):
+        for template, made in declared_tensors(file, config):
             for words in self._words(next(made.templates())):
                 parts = tuple(one.format(**words) for one in made.templates())
                 if all(map(self._tensors.has, parts)):
@@ -108,7 +108,7 @@ class GgufSource:
         made.read_into(self._tensors, out, words)
 
 
-def _declared(file: GgufFile, config: ModelConfig) -> Iterator[tuple[str, Transform]]:
+def declared_tensors(file: GgufFile, config: ModelConfig) -> Iterator[tuple[str, Transform]]:
     """Each tensor that the family declares, and how it is made of the file's."""
     architecture = architecture_of(file)
     names = _name_map(architecture.name)

@@ -69,7 +69,7 @@ class Writer:
             "id": self.id,
             "type": "message",
             "role": "assistant",
-            "model": self.call.service.name,
+            "model": self.call.service.name_of(self.call.request),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,

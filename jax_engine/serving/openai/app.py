@@ -8,14 +8,17 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 import jax_engine
+from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.anthropic.endpoint import count_tokens, message
 from jax_engine.serving.anthropic.request import CountRequest, MessagesRequest
+from jax_engine.serving.openai.adapters import may_update
 from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
 from jax_engine.serving.openai.embeddings import classify, embed, pool
 from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead, invalid
 from jax_engine.serving.openai.guards import BodyGuard, ExpectGuard, KeyGuard, Turns
+from jax_engine.serving.openai.lora_endpoints import add_lora_endpoints
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
 from jax_engine.serving.openai.request_fields import Body as RequestBody
@@ -37,7 +40,7 @@ from jax_engine.serving.openai.responses_api.endpoint import respond
 from jax_engine.serving.openai.responses_api.request import ResponsesRequest
 from jax_engine.serving.openai.running import ClientGone
 from jax_engine.serving.openai.scores import rerank, score
-from jax_engine.serving.openai.service import Service, no_model
+from jax_engine.serving.openai.service import Service
 from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
 from jax_engine.serving.openai.wrappers import RequestIds, RootPath, Slashes
 
@@ -52,6 +55,8 @@ def make_app(service: Service) -> FastAPI:
     add_error_handlers(app)
     app.add_exception_handler(ClientGone, _nobody)
     _add_models(app, service)
+    if may_update():
+        add_lora_endpoints(app, service)
     _add_state(app, service)
     add_page(app, service)
     _add_generation(app, service)
@@ -216,16 +221,23 @@ def _add_models(app: FastAPI, service: Service) -> None:
             "permission": [],
         }
 
+    def adapter_card(one: LoRARequest) -> dict[str, Any]:
+        parent = one.base_model_name or service.name
+        return card(one.lora_name) | {"root": one.lora_path, "parent": parent}
+
     @app.get("/v1/models")
     async def models() -> Response:
-        return json_response(
-            {"object": "list", "data": [card(name) for name in service.settings.names]}
-        )
+        cards = [card(name) for name in service.settings.names]
+        cards += [adapter_card(one) for one in service.adapters.all()]
+        return json_response({"object": "list", "data": cards})
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
+        adapter = service.adapters.get(name)
+        if adapter is not None:
+            return json_response(adapter_card(adapter))
         if name not in service.settings.names:
-            raise no_model(name)
+            raise service.no_model(name)
         return json_response(card(name))
 
 

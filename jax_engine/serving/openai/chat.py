@@ -135,7 +135,14 @@ class _Writer:
         return ChatChunkChoice(one.index, delta, logprobs, reason, one.stop_reason, ids)
 
     def _answer[Choice](self, choices: list[Choice], usage: Any, kind: str) -> Answer[Choice]:
-        return Answer(self.id, kind, self.created, self.call.service.name, choices, usage)
+        return Answer(
+            self.id,
+            kind,
+            self.created,
+            self.call.service.name_of(self.call.request),
+            choices,
+            usage,
+        )
 
     def _said(self, one: CompletionOutput) -> Said:
         said = self.call.said(one)

@@ -135,7 +135,7 @@ class _Call:
             yield self._answer([], self.counts.usage())
 
     def _answer(self, choices: list[CompletionChoice], usage: Any) -> Answer[CompletionChoice]:
-        name = self.service.name
+        name = self.service.name_of(self.request)
         return Answer(self.id, "text_completion", self.created, name, choices, usage)
 
     def _choice(self, index: int, output: RequestOutput, one: CompletionOutput) -> CompletionChoice:

@@ -129,7 +129,9 @@ async def _pooled(
         )
     outputs = await outputs_of(service, request, prompts, params, http)
     data = [np.asarray(one.outputs.data) for one in outputs]
-    return Answers(name, "list", int(time.time()), service.name, data, usage_of(outputs))
+    return Answers(
+        name, "list", int(time.time()), service.name_of(request), data, usage_of(outputs)
+    )
 
 
 def _vectors(

@@ -8,10 +8,12 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
+    PrivateAttr,
     model_validator,
 )
 from pydantic_core import PydanticCustomError, core_schema
 
+from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.openai.sound_json import problem_of
 from jax_engine.typed_fields import suggestion
 
@@ -125,8 +127,18 @@ class Request(Body):
     """A request of an endpoint.
 
     Attributes:
-        model: one of the names that the server has for its model; None: its model.
+        model: a name that the server has for its model or for an adapter; None: its model.
     """
 
     harmless: ClassVar[frozenset[str]] = HARMLESS
     model: str | None = None
+    _lora: LoRARequest | None = PrivateAttr(None)
+
+    @property
+    def lora(self) -> LoRARequest | None:
+        """The adapter that `model` named when the request came; None: the model alone."""
+        return self._lora
+
+    def use(self, lora: LoRARequest | None) -> None:
+        """Gives the request its adapter."""
+        self._lora = lora

@@ -75,7 +75,7 @@ async def score(service: Service, request: ScoreRequest, http: HttpRequest) -> R
     name = answer_id("score", request.request_id, http)
     scores, usage = await _scores(service, request, left, right, http)
     items = [Score(i, one) for i, one in enumerate(scores)]
-    answer = Answers(name, "list", int(time.time()), service.name, items, usage)
+    answer = Answers(name, "list", int(time.time()), service.name_of(request), items, usage)
     return json_response(answer)
 
 
@@ -89,7 +89,7 @@ async def rerank(service: Service, request: RerankRequest, http: HttpRequest) ->
     scores, usage = await _scores(service, request, [request.query], texts, http)
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n or None]
     ranked = [Ranked(i, Document(texts[i]), scores[i]) for i in order]
-    return json_response(Ranking(name, service.name, usage, ranked))
+    return json_response(Ranking(name, service.name_of(request), usage, ranked))
 
 
 def _texts(name: str, given: str | list[str]) -> list[str]:

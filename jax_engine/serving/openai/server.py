@@ -8,9 +8,10 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -153,12 +154,14 @@ def run(
     *,
     tls: ssl.SSLContext | None = None,
     log_stats_interval: float | None = None,
+    prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
     """Serves until a signal or the engine's end; returns the exit status.
 
     Args:
         tls: for HTTPS.
         log_stats_interval: seconds between two lines about what the engine does; None: none.
+        prepare: done in the server's event loop before the first request is taken.
     """
     config = uvicorn.Config(
         app,
@@ -177,6 +180,8 @@ def run(
     gc.collect()
     gc.freeze()  # a full collection takes 0.1 s, unless it passes over what the start has made
     with asyncio.Runner(loop_factory=_loop) as runner:
+        if prepare is not None:
+            runner.run(prepare())
         return runner.run(_serve(server, llm, listening, log_stats_interval))
 
 

@@ -18,6 +18,7 @@ from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
+from jax_engine.serving.openai.adapters import Adapters, LoRAModule
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
 from jax_engine.serving.openai.requests import PooledRequest
@@ -27,6 +28,7 @@ from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
+MAX_NAMED = 20  # models that an error lists
 MAX_ID = 256  # characters of an id that a client chooses
 
 
@@ -35,6 +37,7 @@ class ServerSettings:
     """
     Attributes:
         names: what clients may call the model; the first one is its name in answers.
+        lora_modules: adapters that are offered from the start.
         chat_template: Jinja, in place of the model's own.
         trust_request_chat_template: whether requests may bring templates. A template can take any
             time and memory.
@@ -52,6 +55,7 @@ class ServerSettings:
     """
 
     names: tuple[str, ...]
+    lora_modules: tuple[LoRAModule, ...] = ()
     chat_template: str | None = None
     trust_request_chat_template: bool = False
     tool_call_parser: str | None = None
@@ -73,6 +77,7 @@ class Service:
     """The engine and its settings, as endpoints use them.
 
     Attributes:
+        adapters: those that requests may name in place of the model.
         refusals: how many requests `check_queue` has refused, by the reason's name in vLLM.
     """
 
@@ -80,11 +85,13 @@ class Service:
     settings: ServerSettings
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(init=False)
+    adapters: Adapters = field(init=False)
     refusals: Counter[str] = field(default_factory=lambda: Counter({"max_num_queued_reqs": 0}))
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defaults", self.llm.default_sampling())
+        object.__setattr__(self, "adapters", Adapters(self.llm, self.settings.names))
 
     @property
     def name(self) -> str:
@@ -116,12 +123,27 @@ class Service:
         return not self.llm.config.skip_tokenizer_init and bool(self.tokenizer.chat.templates)
 
     def check_model(self, request: Request) -> None:
-        """
+        """Gives a request the adapter that it names, which it keeps whatever becomes of the name.
+
         Raises:
             ApiError: the request names another model.
         """
-        if request.model is not None and request.model not in self.settings.names:
-            raise no_model(request.model)
+        request.use(self.adapters.get(request.model))
+        named = request.model
+        if request.lora is None and named is not None and named not in self.settings.names:
+            raise self.no_model(named)
+
+    def name_of(self, request: Request) -> str:
+        """The model's name in the answer to a request: its adapter's, if it has one."""
+        return self.name if request.lora is None else request.lora.lora_name
+
+    def no_model(self, name: str) -> ApiError:
+        """The error of a model that is not served. It says which are."""
+        names = [*self.settings.names, *(one.lora_name for one in self.adapters.all())]
+        more = ", ..." if len(names) > MAX_NAMED else ""
+        there = ", ".join(shown(one) for one in names[:MAX_NAMED])
+        message = f"the model {shown(name)} does not exist; there is {there}{more}"
+        return ApiError(404, message, param="model", code="model_not_found")
 
     def adopt(self, request: SamplingRequest) -> None:
         """Sets what this server decides for every request."""
@@ -211,7 +233,10 @@ class Service:
         """
         timeout = self._timeout(request.timeout)
         name = self._engine_id(number)
-        return self.llm.generate(prompt, params, name, priority=request.priority, timeout=timeout)
+        lora = request.lora
+        return self.llm.generate(
+            prompt, params, name, lora_request=lora, priority=request.priority, timeout=timeout
+        )
 
     def encode(
         self, prompt: PromptInput, params: PoolingParams, request: PooledRequest, number: int
@@ -219,7 +244,10 @@ class Service:
         """As `generate`, of a prompt that becomes a vector."""
         timeout = self._timeout(request.timeout)
         name = self._engine_id(number)
-        return self.llm.encode(prompt, params, name, priority=request.priority, timeout=timeout)
+        lora = request.lora
+        return self.llm.encode(
+            prompt, params, name, lora_request=lora, priority=request.priority, timeout=timeout
+        )
 
     def _engine_id(self, prompt: int) -> str | None:
         """The answer's id, which clients may choose, and a number that no other has."""
@@ -230,12 +258,6 @@ class Service:
         """The seconds that a request may take: as it asks for, within the server's limit."""
         given = [one for one in (wanted, self.settings.request_timeout) if one is not None]
         return min(given, default=None)
-
-
-def no_model(name: str) -> ApiError:
-    """The error of a model that is not served."""
-    message = f"the model {shown(name)} does not exist"
-    return ApiError(404, message, param="model", code="model_not_found")
 
 
 def answer_id(prefix: str, request_id: str | None, http: HttpRequest, joint: str = "-") -> str:

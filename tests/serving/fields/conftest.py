@@ -35,7 +35,7 @@ class Server:
     def __init__(self, checkpoint: Path, accepted: list[Any], template: str | None) -> None:
         self.llm = AsyncLLM(str(checkpoint), **SETTINGS)
         self.names: list[str] = []
-        self.llm.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
+        self.llm.request_log = lambda name, *_: self.names.append(name)  # type: ignore[assignment]
         settings = ServerSettings(
             names=("tiny", "other"),
             chat_template=template,

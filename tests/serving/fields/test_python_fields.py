@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from jax_engine import (
     BeamSearchParams,
     InvalidRequestError,
     LLMEngine,
+    LoRARequest,
     PoolingParams,
     RequestOutputKind,
     SamplingParams,
@@ -24,12 +26,15 @@ from jax_engine import (
 from jax_engine.engine.tokenization_options import TokenizationOptions
 from jax_engine.serving import async_llm
 from jax_engine.tokenization.tokenizer import load_tokenizer
+from jax_engine.worker.worker import Worker
+from tests.lora.adapters import tensors_of, write_folder
 from tests.serving.fields.cases import BOS, SAY, TEMPLATE, TOOL
 from tests.serving.fields.conftest import ARRIVAL, SETTINGS
 from tests.support.accepted import Fields, as_wanted, changed, fields_of
 from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S
 
+ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2}
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 GRAMMAR = StructuredOutputsParams(regex="a+")
 type Wanted = dict[str, Any]
@@ -100,11 +105,11 @@ class Ways:
     def __init__(self, checkpoint: Path, accepted: list[Any]) -> None:
         self.path, self.accepted = str(checkpoint), accepted
         self.tokenizer = load_tokenizer(checkpoint)
-        self.llm = LLM(self.path, **SETTINGS)
+        self.llm = LLM(self.path, **SETTINGS, **ADAPTERS)
         self.runner = asyncio.Runner()
-        self.client = AsyncLLM(self.path, **SETTINGS)
+        self.client = AsyncLLM(self.path, **SETTINGS, **ADAPTERS)
         self.names: list[str] = []
-        self.client.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
+        self.client.request_log = lambda name, *_: self.names.append(name)  # type: ignore[assignment]
 
     def close(self) -> None:
         self.client.shutdown()
@@ -149,10 +154,22 @@ class Ways:
         return self.taken(lambda: self.runner.run(asyncio.wait_for(read(), HANG_S)))
 
 
+def have_slots(patch: pytest.MonkeyPatch) -> None:
+    """Devices have slots for adapters. Nothing comes to them: no step is computed here."""
+    init = Worker.__init__
+
+    def with_slots(self: Worker, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self.capabilities = dataclasses.replace(self.capabilities, max_loras=2)
+
+    patch.setattr(Worker, "__init__", with_slots)
+
+
 @pytest.fixture(scope="module")
 def ways(fields_checkpoint: Path, accepted: list[Any]) -> Iterator[Ways]:
     with pytest.MonkeyPatch.context() as patch:
         in_threads(patch)
+        have_slots(patch)
         patch.setattr(async_llm, "time", SimpleNamespace(monotonic=lambda: ARRIVAL))
         found = Ways(fields_checkpoint, accepted)
         yield found
@@ -209,6 +226,7 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, tuple[dict[str, Any], Wanted]]]] = {
     "add_request": (LLMEngine.add_request, {
         "priority": PRIORITY, "timeout": TIMEOUT,
         "arrival_time": ({"arrival_time": 5.5}, {"arrival_time": 5.5}), "request_id": NONE,
+        "lora_request": NONE,
     }),
     "link": (AsyncLLM.generate, {"priority": PRIORITY, "timeout": TIMEOUT, "request_id": NONE,
                                  "lora_request": NONE, "trace_headers": NONE}),
@@ -240,11 +258,68 @@ def test_an_argument_of_a_pooling_request_over_the_link(ways: Ways) -> None:
     }
 
 
+@pytest.fixture(scope="module")
+def lora(ways: Ways, tmp_path_factory: pytest.TempPathFactory) -> LoRARequest:
+    modules = ways.llm.llm_engine._adapters.modules
+    folder = tmp_path_factory.mktemp("adapters") / "mine"
+    return LoRARequest("mine", 7, str(write_folder(folder, tensors_of(of=modules))), "the base")
+
+
+def adapted(lora: LoRARequest, ways: Ways) -> Wanted:
+    """Of a request with this adapter. A link keeps the label that no engine needs."""
+    found = ways.llm.llm_engine.read_lora(lora)
+    both = (lora, dataclasses.replace(lora, base_model_name=None))
+    digest = found.digest
+    return {
+        "adapter": digest, "lora_request": lambda one: one in both,
+        "cache_salt": lambda one: one in ((digest, None), (digest, "mine")),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["generate", "enqueue", "add_request", "link"])
+def test_an_adapter_is_in_what_the_engine_accepts(way: str, ways: Ways, lora: LoRARequest) -> None:
+    enter, wanted = getattr(ways, way), adapted(lora, ways)
+    kinds: list[Any] = [SamplingParams(), *[PoolingParams()] * (way != "enqueue")]
+    for params in kinds:
+        plain = enter("Once", params)
+        assert as_wanted(changed(enter("Once", params, lora_request=lora), plain), wanted)
+        salted = changed(enter(SALTED, params, lora_request=lora), plain)
+        assert as_wanted(salted, wanted | {"salt of the prompt": "mine"})
+        assert salted["cache_salt"] == (wanted["adapter"], "mine")
+        if way in ("generate", "enqueue"):
+            assert as_wanted(changed(enter("Once", params, lora_request=[lora]), plain), wanted)
+            assert changed(enter("Once", params, lora_request=[None]), plain) == {}
+
+
+def test_an_adapter_of_a_chat_a_search_and_each_kind_of_pooling(
+    ways: Ways, lora: LoRARequest
+) -> None:
+    llm, beams = ways.llm, BeamSearchParams(beam_width=2)
+    wanted = adapted(lora, ways)
+    calls: list[Callable[..., Any]] = [
+        lambda **given: llm.chat(SAY, chat_template=TEMPLATE, use_tqdm=False, **given),
+        lambda **given: llm.beam_search("Once", beams, use_tqdm=False, **given),
+        lambda **given: llm.embed("Once", use_tqdm=False, **given),
+    ]
+    for call in calls:
+        plain = ways.taken(call)
+        found = ways.taken(lambda call=call: call(lora_request=lora))  # type: ignore[misc]
+        assert as_wanted(changed(found, plain), wanted)
+
+
+def test_each_text_of_a_pair_has_the_pair_s_adapter(ways: Ways, lora: LoRARequest) -> None:
+    for given, wanted in ((lora, [lora] * 4), ([lora, None], [lora, None] * 2)):
+        ways.accepted.clear()
+        with suppress(Exception):  # there is nothing to compare: no device has computed anything
+            ways.llm.score(["a", "b"], ["c", "d"], lora_request=given, use_tqdm=False)
+        assert [one.lora for one in ways.accepted] == wanted
+
+
 @pytest.mark.parametrize("way", ["generate", "enqueue", "link"])
 def test_an_adapter_is_refused_wherever_it_may_be_named(way: str, ways: Ways) -> None:
     kinds: list[Any] = [SamplingParams(), *[PoolingParams()] * (way != "enqueue")]
     for params in kinds:
-        with pytest.raises(InvalidRequestError, match="lora_request must be None, got 'mine'"):
+        with pytest.raises(InvalidRequestError, match="must be a LoRARequest or None, got 'mine'"):
             getattr(ways, way)("Once", params, lora_request="mine")
         assert not ways.accepted
 

@@ -18,7 +18,7 @@ async def respond(service: Service, request: ResponsesRequest, http: HttpRequest
     """Answers a request, as one object or as a stream."""
     call = await for_client(http, ChatCall.of(service, chat_request(request)))
     name = answer_id("resp", request.request_id, http, "_")
-    writer = Writer(call, Answer(request, name, service.name))
+    writer = Writer(call, Answer(request, name, service.name_of(call.request)))
     if request.stream:
         return await named_event_stream(http, writer.events())
     return json_response(await for_client(http, writer.whole()))

@@ -1,0 +1,142 @@
+"""The LoRA adapters that a server offers by name, and the endpoints that change which they are."""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+from jax_engine.checks import shown
+from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.lora.request import LoRARequest
+from jax_engine.serving.async_llm import AsyncLLM
+
+UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+_FIELDS = ("name", "path", "base_model_name")
+
+
+class LoRAModule(NamedTuple):
+    """An adapter of `--lora-modules`, with vLLM's names."""
+
+    name: str
+    path: str
+    base_model_name: str | None = None
+
+
+def may_update() -> bool:
+    """Whether clients may load and unload adapters: vLLM's variable says so."""
+    return os.environ.get(UPDATING, "0").strip().lower() in ("1", "true")
+
+
+def lora_modules(values: Sequence[str] | None) -> list[LoRAModule]:
+    """Reads the values of `--lora-modules`: name=path, a JSON object, or a JSON list of objects.
+
+    Raises:
+        ConfigError: one is neither, or two have the same name.
+    """
+    found: list[LoRAModule] = []
+    for value in values or ():
+        if value.lstrip().startswith(("{", "[")):
+            found += _of_json(value)
+        else:
+            name, _, path = value.partition("=")
+            if not name or not path:
+                raise _refused(value, "name=path or a JSON object")
+            found.append(LoRAModule(name, path))
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"--lora-modules has {shown(name)} twice: give each adapter a name")
+    return found
+
+
+def _of_json(value: str) -> list[LoRAModule]:
+    try:
+        given = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise _refused(value, "name=path or sound JSON") from error
+    return [_of_object(one, value) for one in (given if isinstance(given, list) else [given])]
+
+
+def _of_object(given: Any, value: str) -> LoRAModule:
+    wanted = 'JSON with strings "name", "path" and perhaps "base_model_name"'
+    if not isinstance(given, dict) or not {"name", "path"} <= given.keys() <= set(_FIELDS):
+        raise _refused(value, wanted)
+    fields = {name: one for name, one in given.items() if one is not None}
+    if not all(isinstance(one, str) and one for one in fields.values()) or len(fields) < 2:
+        raise _refused(value, wanted)
+    if not {"name", "path"} <= fields.keys():
+        raise _refused(value, wanted)
+    return LoRAModule(**fields)
+
+
+def _refused(value: str, wanted: str) -> ConfigError:
+    return ConfigError(f"--lora-modules must be {wanted}, got {shown(value)}")
+
+
+@dataclass
+class Adapters:
+    """The adapters by name. A request holds its own: it does not notice that a name goes.
+
+    Args:
+        base_names: What the model itself is called, which no adapter may be.
+    """
+
+    llm: AsyncLLM
+    base_names: tuple[str, ...]
+    _named: dict[str, LoRARequest] = field(default_factory=dict)
+    _ids: Any = field(default_factory=lambda: count(1))
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def get(self, name: str | None) -> LoRARequest | None:
+        """The adapter of a name; None: it is none's."""
+        return None if name is None else self._named.get(name)
+
+    def all(self) -> list[LoRARequest]:
+        """All adapters, in the order in which they came."""
+        return list(self._named.values())
+
+    async def load(self, module: LoRAModule, *, inplace: bool = False) -> bool:
+        """Reads an adapter and gives it its name; False if it had that already, and may not change.
+
+        Loads come one after another, so that of two with one name the second sees the first.
+
+        Raises:
+            InvalidRequestError: It cannot be read, does not suit the model, or has its name.
+        """
+        if module.name in self.base_names:
+            raise InvalidRequestError(
+                f"lora_name must not be a name of the model, got {shown(module.name)}"
+            )
+        async with self._loading:
+            before = self._named.get(module.name)
+            if before is not None and not inplace:
+                return False
+            number = next(self._ids) if before is None else before.lora_int_id
+            path = os.path.abspath(os.path.expanduser(module.path))
+            new = LoRARequest(module.name, number, path, module.base_model_name)
+            await self.llm.add_lora(new)
+            self._named[module.name] = new
+        return True
+
+    async def unload(self, name: str) -> bool:
+        """Forgets a name, and whatever runs with it goes on; False if there is no such name."""
+        gone = self._named.pop(name, None)
+        if gone is None:
+            return False
+        await self.llm.remove_lora(gone.lora_int_id)
+        return True
+
+    async def load_all(self, modules: Sequence[LoRAModule]) -> None:
+        """Reads the adapters that the server starts with.
+
+        Raises:
+            ConfigError: One cannot be offered.
+        """
+        for one in modules:
+            try:
+                await self.load(one)
+            except InvalidRequestError as error:
+                raise ConfigError(f"--lora-modules {one.name}={one.path}: {error}") from error

@@ -1,0 +1,113 @@
+"""The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Array
+
+from jax_engine.errors import WeightsError
+from jax_engine.lora.adapter import Adapter
+from jax_engine.lora.leaves import adapted_leaves, empty_slot, packed
+from jax_engine.models.leaves import abstract_leaves
+from jax_engine.models.load import LoadedModel
+from jax_engine.operations import device_operations
+from jax_engine.weights.low_rank import Slots
+
+
+class AdapterSlots:
+    """The slots of all weights of a model that adapters can change.
+
+    An adapter is written whole, over all layers and weights, so that nothing of the one before it
+    stays: not where it has fewer modules or smaller ranks.
+
+    Args:
+        model: with or without its weights.
+        count: how many adapters are held; slots are numbered from 1.
+        max_rank: the largest rank that a slot holds.
+        dtype: of activations.
+
+    Attributes:
+        arrays: of all leaves, one after another: only their shapes until `make`. Steps that were
+            launched keep those that they got.
+    """
+
+    def __init__(self, model: LoadedModel, count: int, max_rank: int, dtype: DTypeLike) -> None:
+        self.count, self.dtype = count, held_dtype(dtype)
+        leaves = abstract_leaves(model.params, model.config.spec)
+        self.leaves = adapted_leaves(model.config, leaves, count, max_rank)
+        self._specs = [leaf.layout.arrays(self.dtype) for leaf in self.leaves]
+        self._write = jax.jit(_write, donate_argnums=0)
+        self._changed: list[set[int]] = []  # of each slot, the leaves that its adapter changes
+        self.arrays: list[Any] = [
+            jax.ShapeDtypeStruct(spec.shape, spec.dtype)
+            for specs in self._specs
+            for spec in specs.values()
+        ]
+
+    def make(self) -> None:
+        """Makes all slots, without adapters."""
+        zeros = device_operations().zeros
+        self.arrays = [zeros(one.shape, one.dtype) for one in self.arrays]
+        self._changed = [set() for _ in range(self.count)]
+
+    def write(self, slot: int, adapter: Adapter) -> None:
+        """Puts an adapter into a slot, in place of what was there. Steps in flight are not touched.
+
+        Raises:
+            WeightsError: there is no such slot, or it cannot hold the adapter: a module cannot be
+                computed, or a rank is too large. Nothing has changed then.
+        """
+        if not 1 <= slot <= self.count:
+            raise WeightsError(f"an adapter's slot must be between 1 and {self.count}, got {slot}.")
+        new = packed(adapter, self.leaves, np.dtype(self.dtype))
+        changed = {number for number, arrays in enumerate(new) if arrays is not None}
+        for number in changed | self._changed[slot - 1]:
+            self._write_leaf(slot, number, new[number])
+        self._changed[slot - 1] = changed
+
+    def _write_leaf(self, slot: int, number: int, new: dict[str, np.ndarray] | None) -> None:
+        """Writes a leaf's arrays of one slot; None: it is emptied."""
+        if new is None:
+            new = empty_slot(self.leaves[number], np.dtype(self.dtype))
+        own = slice(len(new) * number, len(new) * (number + 1))
+        self.arrays[own] = self._write(self.arrays[own], [*new.values()], np.int32(slot - 1))
+
+    @property
+    def num_bytes(self) -> int:
+        """What the slots take on the device."""
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.arrays)
+
+    def attach(self, model: Any, arrays: list[Array]) -> None:
+        """Gives the modules of a decoder their slots; `arrays` are those of `self.arrays`."""
+        rest = iter(arrays)
+        for leaf, specs in zip(self.leaves, self._specs, strict=True):
+            held = {name: next(rest) for name in specs}
+            slots = Slots(held, layout=leaf.layout)
+            if leaf.kind == "tied head":
+                model.tied_slots = slots
+            else:
+                _module(model, leaf.path).slots = slots
+
+
+def held_dtype(dtype: DTypeLike) -> jnp.dtype:
+    """In which dtype slots hold numbers, for activations of a dtype."""
+    half = jnp.dtype(dtype) == jnp.bfloat16
+    return jnp.dtype(jnp.bfloat16 if half else jnp.float32)
+
+
+def _write(held: list[Array], new: list[Array], slot: Array) -> list[Array]:
+    return [
+        lax.dynamic_update_slice_in_dim(old, one, slot, axis=1)
+        for old, one in zip(held, new, strict=True)
+    ]
+
+
+def _module(model: Any, path: tuple[str | int, ...]) -> Any:
+    for part in path:
+        model = model[part] if isinstance(part, int) else getattr(model, part)
+    return model

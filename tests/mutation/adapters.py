@@ -1,0 +1,106 @@
+"""Bugs in what adapters add: kernels, their arrays, slots, and the steps that use them."""
+
+from tests.mutation.planting import Mutant, plant
+
+KERNELS = ("tests/kernels/test_low_rank.py",)
+WORKER = ("tests/worker/test_adapters.py",)
+SLOTS = ("tests/worker/test_adapters.py", "-k=slot or evicted or flight or refused")
+MERGED = ("tests/worker/test_adapters.py", "-k=merged or embedding")
+AS_PEFT = ("tests/lora/test_peft_parity.py", "-k=gemma")
+PLAN = ("tests/worker/test_adapters.py", "-k=bits or program_of_its_own")
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        "cpu_kernels/low_rank/shrink.py",
+        KERNELS,
+        ("LANES * block < ranks[2 * part]", "LANES * block <= 0 * ranks[2 * part]",
+         "ranks above 16 are dropped"),
+        ("widen_some(kind, start + item * at, max(size - at, 0))",
+         "widen_some(kind, start + item * at, LANES)", "a row goes on in the next one"),
+        ("store(place, add(load(sums), load(sums + BYTES)))", "store(place, load(sums))",
+         "odd columns are dropped"),
+    ),
+    *plant(
+        "cpu_kernels/low_rank/expand.py",
+        KERNELS,
+        ("        if one.biased != 0:\n", "        if other.biased != 0:\n",
+         "biases of another part"),
+        ("Streams(step * one.part, step * other.part, 4)", "Streams(0, 0, 4)",
+         "all parts have the first one's A"),
+        ("max(one.rank, other.rank)", "one.rank", "the second half has the first one's rank"),
+        ("    if count >= LANES:\n", "    if count >= 0:\n", "columns behind a part's last one"),
+    ),
+    *plant(
+        "cpu_kernels/low_rank/arrays.py",
+        KERNELS,
+        ("return layer * slots + slot - 1", "return layer * slots", "all rows have the first slot"),
+        ("min(number, count - 1)]", "number]", "a tile goes on with other adapters' rows"),
+    ),
+    *plant(
+        "cpu_kernels/low_rank/gate.py",
+        KERNELS,
+        ("place + 4 * COLUMNS", "place", "up's part is added to the gate"),
+        ("step * (here - row)", "step * here * 0", "all of it is added to the first row"),
+    ),
+    *plant(
+        "jax_engine/operations/xla.py",
+        KERNELS,
+        ("own = (low.rows.slot == number)[:, None]", "own = (low.rows.slot >= number)[:, None]",
+         "later slots' rows get the earlier ones' adapters"),
+        ("(both + wide[:, -1])", "both", "XLA forgets biases"),
+    ),
+    *plant(
+        "jax_engine/weights/low_rank.py",
+        KERNELS,
+        ("        rows[missing] = 0\n", "", "padding of panels is not zero"),
+        ("run = runs[1 if gated and start >= size // 2 else 0]", "run = runs[0]",
+         "gate and up do not alternate"),
+    ),
+    *plant(
+        "jax_engine/weights/low_rank.py",
+        MERGED,
+        ("odd = (token % 2 == 1)", "odd = (token % 2 == 0)", "the neighbour's column is looked up"),
+    ),
+    *plant(
+        "jax_engine/lora/leaves.py",
+        MERGED,
+        ("return found * np.float32(one.scaling)", "return found", "the scaling is forgotten"),
+        ("_Rows(values, is_turned(made_of))", "_Rows(values)", "B is not turned with GPT-2's"),
+        ("layout.pack_a(one.a, part, held[A])", "layout.pack_a(one.a, 0, held[A])",
+         "all parts' A's go to the first"),
+    ),
+    *plant(
+        "jax_engine/lora/leaves.py",
+        AS_PEFT,
+        ("        found[:, -1] = one.bias\n",
+         "        found[:, -1] = one.bias / np.float32(one.scaling)\n",
+         "a bias is not scaled, unlike PEFT's"),
+        ("one.rank, one.bias is not None", "one.rank, False", "slots have no biases"),
+    ),
+    *plant(
+        "jax_engine/worker/adapter_slots.py",
+        SLOTS,
+        ("changed | self._changed[slot - 1]", "changed",
+         "modules of the adapter before stay in a slot"),
+        ("np.int32(slot - 1))", "np.int32(0))", "all adapters go to the first slot"),
+        ("        if not 1 <= slot <= self.count:", "        if not 0 <= slot <= self.count:",
+         "slot 0 is written"),
+    ),
+    *plant(
+        "jax_engine/worker/compiled_steps.py",
+        PLAN,
+        ("if shape.lora or not this_device().branches_wait", "if not this_device().branches_wait",
+         "where branches wait no step has adapters"),
+        ("adapters.slot[index]", "adapters.slot[:rows]", "heads take other rows' adapters"),
+    ),
+    *plant(
+        "jax_engine/worker/step_plan.py",
+        PLAN,
+        ('    fields["adapters"][:count] = [row.adapter for row in rows]\n', "",
+         "the device is not told who has an adapter"),
+        ("        shape = replace(shape, lora=True)\n", "        pass\n",
+         "a step with adapters takes the program without them"),
+        ("return jnp.where(token < query_start_loc[-1], slots, 0)",
+         "return jnp.roll(slots, 1)", "tokens take their neighbours' adapters"),
+    ),
+]  # fmt: skip
