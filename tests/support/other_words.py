@@ -33,6 +33,7 @@ class Reciting(ReadingModel):
     """
 
     def __init__(self, known: Iterable[tuple[list[int], list[int]]], vocab_size: int) -> None:
+        super().__init__()
         self._vocab_size = vocab_size
         self._next: dict[float, int] = {}
         for before, behind in known:
