@@ -28,12 +28,6 @@ PROMPT_LEN, FIRST_TOKEN, END_TOKEN = 64, 3, 49152
 DRAFTERS: dict[str, dict[str, Any]] = {"ngram": {"method": "ngram"}, "suffix": {"method": "suffix"}}
 TEMPERATURES = (0.0, 0.8)
 BATCHES = (1, 8)
-BASE: dict[str, Any] = {
-    "max_model_len": 2048,
-    "max_num_seqs": 8,
-    "num_gpu_blocks_override": 1024,
-    "enable_prefix_caching": False,  # the second engine to be asked computes the prompt as well
-}
 
 
 def models() -> dict[str, dict[str, Any]]:
@@ -58,8 +52,8 @@ def at_forced_share(size: int, rounds: int) -> dict[str, Any]:
     found = {}
     for name, settings in models().items():
         known = Known()
-        plain = LLM(**BASE, **settings)
-        guessing = LLM(**BASE, **settings, speculative_config=forced(known, SHARE, COUNT))
+        plain = LLM(**measure.BASE, **settings)
+        guessing = LLM(**measure.BASE, **settings, speculative_config=forced(known, SHARE, COUNT))
         measure.compile_small_steps(plain, guessing)
         measure.one_by_one(plain, guessing, random_prompts(2, 1), params, known)  # warms up
         prompts = random_prompts(rounds, 2)
@@ -70,7 +64,7 @@ def at_forced_share(size: int, rounds: int) -> dict[str, Any]:
 
 def on_texts(size: int, count: int) -> dict[str, Any]:
     """Of each drafter, each kind of text, and each temperature."""
-    plain = LLM(**BASE)
+    plain = LLM(**measure.BASE)
     kinds = {"code edits": texts.code_edits(), "quotes": texts.quotes(), "chat": texts.chat()}
     conversations = {name: one[:count] for name, one in kinds.items()}
     greedy = SamplingParams(temperature=0.0, max_tokens=size)
@@ -80,7 +74,7 @@ def on_texts(size: int, count: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for drafter, config in DRAFTERS.items():
         for temperature in TEMPERATURES:
-            guessing = LLM(**BASE, speculative_config=config)
+            guessing = LLM(**measure.BASE, speculative_config=config)
             measure.compile_small_steps(plain, guessing)
             params = SamplingParams(temperature=temperature, seed=1, max_tokens=size)
             for kind, asked in conversations.items():
@@ -93,10 +87,10 @@ def on_texts(size: int, count: int) -> dict[str, Any]:
 
 def on_random_tokens(size: int, rounds: int) -> dict[str, Any]:
     """Of each drafter, alone and eight at a time."""
-    plain = LLM(**BASE)
+    plain = LLM(**measure.BASE)
     found: dict[str, Any] = {}
     for drafter, config in DRAFTERS.items():
-        guessing = LLM(**BASE, speculative_config=config)
+        guessing = LLM(**measure.BASE, speculative_config=config)
         measure.compile_small_steps(plain, guessing)
         for batch in BATCHES:
             params = [

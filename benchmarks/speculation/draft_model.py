@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.compare.checkpoint import hf_directory
 from benchmarks.compare.environments import folder
+from benchmarks.compare.workloads import FIRST_TOKEN
 from benchmarks.report import write_result
 from benchmarks.speculation import measure, texts
 from benchmarks.speculation.coupling import without_layers
@@ -23,14 +24,7 @@ from benchmarks.speculation.forced import Known
 from jax_engine import LLM, SamplingParams
 from jax_engine.models.default_model import default_model_path
 
-FIRST_TOKEN = 3  # past the special ones
 DROPPED = 8  # middle layers that one of the draft models lacks
-SETTINGS: dict[str, Any] = {
-    "max_model_len": 2048,
-    "max_num_seqs": 8,
-    "num_gpu_blocks_override": 1024,
-    "enable_prefix_caching": False,  # the second engine to be asked computes the prompt as well
-}
 
 
 def run(size: int, count: int) -> dict[str, Any]:
@@ -41,7 +35,7 @@ def run(size: int, count: int) -> dict[str, Any]:
         shorter = without_layers(model, Path(scratch) / "draft", DROPPED)
         drafts = {"4 bits": default_model_path(), f"{DROPPED} layers fewer": shorter}
         for dtype in ("float32", "bfloat16"):
-            settings = SETTINGS | {"model": str(model), "tokenizer": str(default_model_path())}
+            settings = measure.BASE | {"model": str(model), "tokenizer": str(default_model_path())}
             plain = LLM(dtype=dtype, **settings)
             for name, draft in drafts.items():
                 config = {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 4}

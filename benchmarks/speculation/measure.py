@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from benchmarks.speculation.forced import Known
 from benchmarks.speculation.texts import Messages
 from jax_engine import LLM, RequestOutput, SamplingParams, TokensPrompt
 
 SMALL, ROWS = 64, 8  # tokens of a step, sequences
+BASE: dict[str, Any] = {
+    "max_model_len": 2048,
+    "max_num_seqs": 8,
+    "num_gpu_blocks_override": 1024,
+    "enable_prefix_caching": False,  # the second engine to be asked computes the prompt as well
+}
 
 
 def decode_seconds(output: RequestOutput) -> float:

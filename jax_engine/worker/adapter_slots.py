@@ -52,7 +52,8 @@ class AdapterSlots:
     def make(self) -> None:
         """Makes all slots, without adapters."""
         zeros = device_operations().zeros
-        self.arrays = [zeros(one.shape, one.dtype) for one in self.arrays]
+        for place, one in enumerate(self.arrays):  # each frees the one before it
+            self.arrays[place] = zeros(one.shape, one.dtype)
         self._changed = [set() for _ in range(self.count)]
 
     def write(self, slot: int, adapter: Adapter) -> None:

@@ -65,7 +65,7 @@ def _of_object(given: Any, value: str) -> LoRAModule:
     if not isinstance(given, dict) or not {"name", "path"} <= given.keys() <= set(_FIELDS):
         raise _refused(value, wanted)
     fields = {name: one for name, one in given.items() if one is not None}
-    if not all(isinstance(one, str) and one for one in fields.values()) or len(fields) < 2:
+    if not all(isinstance(one, str) and one for one in fields.values()):
         raise _refused(value, wanted)
     if not {"name", "path"} <= fields.keys():
         raise _refused(value, wanted)

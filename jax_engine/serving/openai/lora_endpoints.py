@@ -1,4 +1,4 @@
-"""`/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, with the answers of vLLM."""
+"""`/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, with vLLM's names and fields."""
 
 from fastapi import FastAPI
 from pydantic import Field
