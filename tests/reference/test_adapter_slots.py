@@ -71,6 +71,23 @@ def test_a_group_waits_for_a_slot_and_is_not_passed(scheduling: Any) -> None:
     assert loads == [([(1, "a")], ["1"]), ([(1, "b")], ["2", "3"])]
 
 
+def test_who_ends_while_it_waits_used_no_slot() -> None:
+    """Its adapter is in no slot, and running groups keep theirs."""
+    scheduler = Scheduler(
+        BlockManager(2, 40), max_num_seqs=4, max_num_batched_tokens=16, max_model_len=16,
+        max_loras=2,
+    )  # fmt: skip
+    for name, adapter in (("1", "a"), ("2", "b"), ("3", "c")):
+        group = SequenceGroup(name, [1, 2], params(max_tokens=2), adapter=adapter)
+        scheduler.add_group(group)
+    output = scheduler.schedule()
+    assert output.adapters == [(1, "a"), (2, "b")]
+    assert scheduler.abort("3")
+    scheduler.update({entry.seq.seq_id: [5] for entry in output.scheduled})
+    assert scheduler.schedule().adapters == []
+    assert [group.adapter_slot for group in scheduler.groups.values()] == [1, 2]
+
+
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_a_preempted_group_has_no_slot(mode: Any) -> None:
     scheduler = Scheduler(
