@@ -8,7 +8,7 @@ from benchmarks.report import load_result, machine_in_words
 
 H100 = "gpu/nvidia-h100-80gb-hbm3"
 H200 = "gpu/nvidia-h200"
-PROFILED = "Llama-3.2-1B"
+PROFILED, LARGE = "Llama-3.2-1B", "Llama-3.1-8B"
 QUANTISED = "quantised weights"
 
 # Rows of the engine's table: the words, and where the results have the figure.
@@ -23,9 +23,9 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("256 running, ms a step, not ahead", ("host time hidden", "256_running", "step_off_ms")),
     ("256 running, ms a step, planned ahead", ("host time hidden", "256_running", "step_on_ms")),
 )
-# Rows of the H200's table, whose run had no time for the others.
-FEW_ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    *(row for row in ROWS if row[1][0] in ("decode", "prefill", "first token")),
+# Rows of the H200's table. A cell stays empty where the run had no time for the figure.
+H200_ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    *(row for row in ROWS if row[1][0] != "host time hidden"),
     *(
         (f"{count} running, ms a step, {words}", ("host time hidden", f"{count}_running", key))
         for count in (1, 256)
@@ -46,8 +46,15 @@ METHODS = {
     "triton": "Triton",
     "mosaic": "Mosaic",
     "xla": "XLA",
+    "FlashAttention 3, paged": "FlashAttention 3",
     "torch SDPA": "PyTorch, SDPA",
     "torch FlexAttention": "PyTorch, FlexAttention",
+}
+OURS = ("triton", "mosaic")  # a shape that no one of them ran says nothing of them
+# Ends of names of functions in a profile of the host, and what they do.
+HOST_PARTS = {
+    "__call__": "calls of compiled programs",
+    "_value": "waiting for the drawn tokens",
 }
 SHAPE = re.compile(r"(?P<sequences>\d+) x (?P<new>\d+)\+(?P<old>\d+), (?P<layer>.*)")
 
@@ -69,36 +76,70 @@ def engine_table() -> str:
     return _table(_said(saved), [*header, "aim"], rows)
 
 
-def few_table() -> str:
+def engine_h200_table() -> str:
     """Each model's figures on the H200."""
     saved = load_result(H200)
     models = [name for name, found in saved["models"].items() if "decode" in found]
-    rows = [
-        [words, *(_number(_at(saved["models"][name], keys)) for name in models)]
-        for words, keys in FEW_ROWS
-    ]
+    rows = []
+    for words, keys in H200_ROWS:
+        # A bound of bfloat16's bytes says nothing of codes.
+        names = [name for name in models if keys[-1] != "percent_of_bound" or " " not in name]
+        figures = {name: _found(saved["models"][name], keys) for name in names}
+        cells = [figures.get(name) for name in models]
+        rows.append([words, *("" if one is None else _number(one) for one in cells)])
     return _table(_said(saved), ["", *models], rows)
 
 
+def host_table() -> str:
+    """Where the host's time of a step goes, by running requests."""
+    saved = load_result(H200)
+    profiles = {
+        f"{name}, {count.removesuffix('_running')} running": found
+        for name, model in saved["models"].items()
+        for count, found in model.get("host profile", {}).items()
+    }
+    rows = [[words] for words in ("a step", *HOST_PARTS.values(), "everything else")]
+    for found in profiles.values():
+        parts = [
+            sum(ms for function, ms in found.items() if function.endswith(end))
+            for end in HOST_PARTS
+        ]
+        for row, value in zip(
+            rows, [found["step_ms"], *parts, found["step_ms"] - sum(parts)], strict=True
+        ):
+            row.append(f"{value:.2f}")
+    return _table(_said(saved), ["ms", *profiles], rows)
+
+
 def graphs_table() -> str:
-    """Ways to make CUDA graphs of the small model's decode step: on the device, and to enqueue."""
+    """Ways to make CUDA graphs of the small model's decode step: on the device, and to enqueue,
+    with nothing before it and behind two steps that still run."""
     saved = load_result(H200)
     cases = saved["models"][PROFILED]["graphs"]
     header, rows = [PROFILED], []
     for case in cases:
-        header += [f"{case}, ms", "ms to enqueue"]
+        header += [f"{case}, ms", "to enqueue", "behind others"]
     for way in next(iter(cases.values())):
         figures = [found[way] for found in cases.values()]
-        cells = [_milliseconds(one, key) for one in figures for key in ("ms", "enqueue_ms")]
+        keys = "ms", "enqueue_ms", "queued_ms"
+        cells = [_milliseconds(one, key) for one in figures for key in keys]
         rows.append([way, *cells])
     return _table(_said(saved), header, rows)
 
 
 def parts_table() -> str:
     """Parts of the small model's steps beside their bounds, and the whole steps."""
-    saved = load_result(H100)
-    cases = saved["models"][PROFILED]["profile"]
-    header = [PROFILED]
+    return _parts(load_result(H100), PROFILED)
+
+
+def parts_h200_table() -> str:
+    """The same of the large model, on the H200."""
+    return _parts(load_result(H200), LARGE)
+
+
+def _parts(saved: dict[str, Any], model: str) -> str:
+    cases = saved["models"][model]["profile"]
+    header = [model]
     for case in cases:
         header += [f"{_grouped(case)}, ms", "bound, ms"]
     parts = dict.fromkeys(part for found in cases.values() for part in found["parts"])
@@ -120,8 +161,18 @@ def parts_table() -> str:
 
 def kernels_table() -> str:
     """Attention of one layer: each method's microseconds and share of the limit."""
-    saved = load_result(H100)
+    return _kernels(load_result(H100))
+
+
+def kernels_h200_table() -> str:
+    """The same on the H200, beside kernels that others wrote."""
+    return _kernels(load_result(H200))
+
+
+def _kernels(saved: dict[str, Any]) -> str:
     rows = [row for row in saved["rows"] if row["part"] != QUANTISED]
+    shapes = {row["shape"] for row in rows if row["method"] in OURS}
+    rows = [row for row in rows if row["shape"] in shapes]
     layers = dict.fromkeys(_shape(row["shape"])["layer"] for row in rows)
     (tests,) = saved["tests"].values()
     said = (
@@ -197,6 +248,13 @@ def _at(found: dict[str, Any], keys: tuple[str, ...]) -> float:
     for key in keys:
         value = value[key]
     return float(value)
+
+
+def _found(found: dict[str, Any], keys: tuple[str, ...]) -> float | None:
+    try:
+        return _at(found, keys)
+    except KeyError:
+        return None
 
 
 def _number(value: float) -> str:

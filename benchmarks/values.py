@@ -134,25 +134,24 @@ def _gpu_ahead_saves() -> str:
     return _range([100 * (1 - one["step_on_ms"] / one["step_off_ms"]) for one in found], ".0f")
 
 
-def _h200_torch_8b() -> float:
-    """Tokens a second of PyTorch's decode loop with the shapes of the 8B."""
+def _h200_torch(model: str) -> float:
+    """Tokens a second of PyTorch's decode loop with the shapes of a model."""
     peers: dict[str, dict[str, float]] = load_result(H200)["peers"]
-    return peers["torch.compile, decode of 1, tokens/s"]["Llama-3.1-8B"]
+    return peers["torch.compile, decode of 1, tokens/s"][model]
 
 
-def _h200_enqueue_ms() -> float:
-    """Until the call of the small model's step returns, on an idle device."""
+def _h200_graph_ms(what: str) -> float:
+    """Of the small model's decode of one sequence, with the default's graphs."""
     ways: dict[str, dict[str, float]] = load_result(H200)["models"][PROFILED]["graphs"][
         "decode of 1"
     ]
-    return ways["FULL"]["enqueue_ms"]
+    return ways["PIECEWISE"][what]
 
 
-def _h200_decode_us(method: str) -> float:
-    """Of one sequence's attention to 129 tokens in one layer."""
-    rows: list[dict[str, Any]] = load_result(H200)["rows"]
-    (found,) = (one for one in rows if one["part"] == "decode" and one["method"] == method)
-    return float(found["us"])
+def _h200_drafts(who: str) -> float:
+    """Tokens a second of the small model with a draft model."""
+    found: dict[str, float] = load_result(H200)["models"][PROFILED]["draft model"]
+    return found[f"tokens_per_s, {who}"]
 
 
 def _one_page_lines() -> str:
@@ -246,10 +245,12 @@ VALUES: dict[str, Callable[[], str]] = {
     "h100_kernels_percent": lambda: f"{_gpu_kernels_percent():.0f}",
     "h100_ahead_saves": _gpu_ahead_saves,
     "h200_tests": lambda: str(load_result(H200)["tests"]["pytest"]),
-    "h200_torch_8b": lambda: f"{_h200_torch_8b():.0f}",
-    "h200_enqueue": lambda: f"{_h200_enqueue_ms():.1f}",
-    "h200_flash3_us": lambda: f"{_h200_decode_us('FlashAttention 3, paged'):.1f}",
-    "h200_triton_us": lambda: f"{_h200_decode_us('triton'):.1f}",
+    "h200_torch_8b": lambda: f"{_h200_torch('Llama-3.1-8B'):.0f}",
+    "h200_torch_1b": lambda: f"{_h200_torch('Llama-3.2-1B'):.0f}",
+    "h200_enqueue": lambda: f"{_h200_graph_ms('enqueue_ms'):.1f}",
+    "h200_queued": lambda: f"{_h200_graph_ms('queued_ms'):.1f}",
+    "h200_drafts_device": lambda: f"{_h200_drafts('the device accepts'):.0f}",
+    "h200_drafts_host": lambda: f"{_h200_drafts('the host accepts'):.0f}",
     "layer_launches": layer_launches,
     "padding_tokens": lambda: _padding("tokens"),
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),

@@ -13,7 +13,8 @@ from benchmarks.tables import TABLES
 from tests.meta.trees import ROOT
 
 NAMES = (
-    "gpu_engine", "gpu_engine_h200", "gpu_graphs", "gpu_kernels", "gpu_parts", "gpu_products"
+    "gpu_engine", "gpu_engine_h200", "gpu_graphs", "gpu_host", "gpu_kernels", "gpu_kernels_h200",
+    "gpu_parts", "gpu_parts_h200", "gpu_products",
 )  # fmt: skip
 LAYER = "heads 32/8 x 128, blocks of 16"
 HEAD: dict[str, Any] = {
@@ -46,18 +47,27 @@ MODEL: dict[str, Any] = {
 }
 
 
-# A run that was cut off: one model has started and no more.
+# A run that was cut off: of one model of codes it has little.
 FEW: dict[str, Any] = {
+    "tests": {"pytest": "44 passed"},
     "models": {
         "Llama-3.2-1B": {
-            **{part: MODEL[part] for part in ("decode", "prefill", "first token")},
+            **{part: MODEL[part] for part in ("decode", "prefill", "throughput", "first token")},
+            "host profile": {
+                "1_running": {
+                    "step_ms": 2.25,
+                    "stages.py:943 __call__": 1.25,
+                    "x.py:1 _value": 0.5,
+                },
+                "256_running": {"step_ms": 4.5, "stages.py:943 __call__": 1.5, "x.py:9 f": 1.0},
+            },
             "host time hidden": {
                 "1_running": {"device_ms": 1.25, "step_off_ms": 2.5, "step_on_ms": 2.375},
                 "256_running": {"device_ms": 2.625, "step_off_ms": 7.375, "step_on_ms": 5.125},
             },
             "graphs": {
                 "decode of 1": {
-                    "PIECEWISE": {"ms": 1.125, "enqueue_ms": 0.3124},
+                    "PIECEWISE": {"ms": 1.125, "enqueue_ms": 0.3124, "queued_ms": 1.0},
                     "steps on the device": {"ms": 1.0624},
                 },
                 "decode of 256": {
@@ -66,8 +76,9 @@ FEW: dict[str, Any] = {
                 },
             },
         },
-        "Llama-3.1-8B int4": {"start": {"build_s": 1.0}},
-    }
+        "Llama-3.1-8B": {"profile": MODEL["profile"]},
+        "Llama-3.1-8B int4": {"decode": {"tokens_per_s": 99.5, "percent_of_bound": 84.5}},
+    },
 }
 
 
@@ -88,6 +99,12 @@ ROWS = [
     _row("16 x 4096, int4 [4096, 4096], groups of 128", "xla", 54.58, 5.6),
 ]
 
+ROWS_H200 = [
+    _row(f"1 x 1+128, {LAYER}", "triton", 10.19, 1.5),
+    _row(f"1 x 1+128, {LAYER}", "FlashAttention 3, paged", 15.82, 1.0),
+    _row(f"16 x 1+128, {LAYER}", "torch SDPA", 7.56, 32.4),
+]
+
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -95,7 +112,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "gpu").mkdir()
     measured = {"models": {"Llama-3.2-1B": MODEL}, "tests": {"pytest": "25 passed"}, "rows": ROWS}
     (tmp_path / f"{gpu_tables.H100}.json").write_text(json.dumps(HEAD | measured), "utf-8")
-    (tmp_path / f"{gpu_tables.H200}.json").write_text(json.dumps(HEAD | FEW), "utf-8")
+    few = FEW | {"rows": ROWS_H200}
+    (tmp_path / f"{gpu_tables.H200}.json").write_text(json.dumps(HEAD | few), "utf-8")
     return tmp_path
 
 
@@ -104,26 +122,39 @@ def test_the_short_run_shows_what_it_has() -> None:
     assert TABLES["gpu_engine_h200"]().splitlines() == [
         SAID,
         "",
-        "|  | Llama-3.2-1B |",
-        "| --- | ---: |",
-        "| decode, % of the bandwidth bound | 41.2 |",
-        "| decode, tokens/s | 1,234 |",
-        "| prefill, % of the matrix rate | 42.3 |",
-        "| first token of a lone prompt, times its bound | 4.45 |",
-        "| 1 running, ms a step, on the device | 1.25 |",
-        "| 1 running, ms a step, not ahead | 2.5 |",
-        "| 1 running, ms a step, planned ahead | 2.375 |",
-        "| 256 running, ms a step, on the device | 2.625 |",
-        "| 256 running, ms a step, not ahead | 7.375 |",
-        "| 256 running, ms a step, planned ahead | 5.125 |",
+        "|  | Llama-3.2-1B | Llama-3.1-8B int4 |",
+        "| --- | ---: | ---: |",
+        "| decode, % of the bandwidth bound | 41.2 |  |",
+        "| decode, tokens/s | 1,234 | 99.5 |",
+        "| prefill, % of the matrix rate | 42.3 |  |",
+        "| 256 running, % of the bound | 43.4 |  |",
+        "| 256 running, output tokens/s | 23,457 |  |",
+        "| first token of a lone prompt, times its bound | 4.45 |  |",
+        "| 1 running, ms a step, on the device | 1.25 |  |",
+        "| 1 running, ms a step, not ahead | 2.5 |  |",
+        "| 1 running, ms a step, planned ahead | 2.375 |  |",
+        "| 256 running, ms a step, on the device | 2.625 |  |",
+        "| 256 running, ms a step, not ahead | 7.375 |  |",
+        "| 256 running, ms a step, planned ahead | 5.125 |  |",
     ]
     assert TABLES["gpu_graphs"]().splitlines() == [
         SAID,
         "",
-        "| Llama-3.2-1B | decode of 1, ms | ms to enqueue | decode of 256, ms | ms to enqueue |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| PIECEWISE | 1.125 | 0.312 | 2.250 | 0.625 |",
-        "| steps on the device | 1.062 |  | 2.375 |  |",
+        "| Llama-3.2-1B | decode of 1, ms | to enqueue | behind others "
+        "| decode of 256, ms | to enqueue | behind others |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| PIECEWISE | 1.125 | 0.312 | 1.000 | 2.250 | 0.625 |  |",
+        "| steps on the device | 1.062 |  |  | 2.375 |  |  |",
+    ]
+    assert TABLES["gpu_host"]().splitlines() == [
+        SAID,
+        "",
+        "| ms | Llama-3.2-1B, 1 running | Llama-3.2-1B, 256 running |",
+        "| --- | ---: | ---: |",
+        "| a step | 2.25 | 4.50 |",
+        "| calls of compiled programs | 1.25 | 1.50 |",
+        "| waiting for the drawn tokens | 0.50 | 0.00 |",
+        "| everything else | 0.50 | 3.00 |",
     ]
 
 
@@ -169,6 +200,17 @@ def test_the_last_measurement_of_a_kernel_is_shown() -> None:
         "| --- | ---: | ---: | ---: |",
         "| decode, 64 x 4,096 | 3.5 | 7,943 (95.2) | 9.25 (93.5) |",
         "| prompt, 1 x 8,192 | 3.5 |  | 77.5 (67.1) |",
+    ]
+
+
+@pytest.mark.usefixtures("files")
+def test_only_shapes_that_a_kernel_of_ours_ran_are_shown() -> None:
+    assert TABLES["gpu_kernels_h200"]().splitlines() == [
+        f"{SAID} One layer: {LAYER}. The property tests on the device: 44 passed.",
+        "",
+        "| microseconds (% of the limit) | limit | Triton | FlashAttention 3 |",
+        "| --- | ---: | ---: | ---: |",
+        "| decode, 1 x 129 | 3.5 | 10.19 (1.5) | 15.82 (1.0) |",
     ]
 
 
