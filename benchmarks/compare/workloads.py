@@ -26,12 +26,14 @@ class Job:
         output_len: Tokens to generate for each sample, end of sequence ignored.
         arrival_s: Seconds after the start of the pass.
         n: Samples; more than one are drawn at temperature 1, else greedy.
+        adapter: Number of its LoRA adapter among those in the peer's settings; 0: it has none.
     """
 
     prompt: list[int]
     output_len: int
     arrival_s: float = 0.0
     n: int = 1
+    adapter: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ names of the same weights are one: caches that are keyed by the digest are never
 """
 
 import hashlib
+import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +73,8 @@ class Adapter:
     from.
 
     Attributes:
-        digest: blake2b over the modules' names, scaling, dtypes, shapes and numbers, in hex.
+        digest: blake2b over the modules' own, in hex; each is over the module's name, scaling,
+            dtypes, shapes and numbers.
 
     Raises:
         WeightsError: there is no module, or one twice.
@@ -143,17 +146,31 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 def _digest(modules: tuple[AdaptedModule, ...]) -> str:
+    """blake2b over the modules' own digests, which cores share among them."""
+    workers = min(len(modules), os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        shares = pool.map(_digests, [modules[i::workers] for i in range(workers)])
+    each: list[bytes] = [b""] * len(modules)
+    for i, share in enumerate(shares):
+        each[i::workers] = share
+    return hashlib.blake2b(b"".join(each), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _digests(modules: tuple[AdaptedModule, ...]) -> list[bytes]:
+    return [_module_digest(one) for one in modules]
+
+
+def _module_digest(one: AdaptedModule) -> bytes:
     """Each part after its length, so that different parts never make the same bytes."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for one in modules:
-        _add(digest, one.name.encode())
-        digest.update(struct.pack("<d", one.scaling))
-        digest.update(struct.pack("<B", len(one.arrays)))
-        for array in one.arrays:
-            _add(digest, array.dtype.name.encode())
-            digest.update(struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape))
-            digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    _add(digest, one.name.encode())
+    digest.update(struct.pack("<d", one.scaling))
+    digest.update(struct.pack("<B", len(one.arrays)))
+    for array in one.arrays:
+        _add(digest, array.dtype.name.encode())
+        digest.update(struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape))
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.digest()
 
 
 def _add(digest: "hashlib.blake2b", part: bytes) -> None:

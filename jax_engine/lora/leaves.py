@@ -168,10 +168,8 @@ class _Rows:
         out[...] = value.T if self.turned else value
 
 
-def packed(
-    adapter: Adapter, leaves: list[AdaptedLeaf], dtype: np.dtype
-) -> list[dict[str, np.ndarray] | None]:
-    """An adapter for one slot of each leaf: the arrays of its layout, of one slot.
+def matrices(adapter: Adapter, leaves: list[AdaptedLeaf]) -> list[dict[str, np.ndarray] | None]:
+    """An adapter's matrices for one slot of each leaf: see `of_no_adapter`.
 
     None for a leaf that it does not change.
 
@@ -180,7 +178,7 @@ def packed(
     """
     modules = {one.name: one for one in adapter.modules}
     check_supported(adapter, leaves)
-    return [_packed(modules, leaf, dtype) for leaf in leaves]
+    return [_matrices(modules, leaf) for leaf in leaves]
 
 
 def check_supported(adapter: Adapter, leaves: list[AdaptedLeaf]) -> None:
@@ -215,50 +213,58 @@ def check_of(config: ModelConfig, max_rank: int) -> Callable[[Adapter], None]:
     return lambda adapter: check_supported(adapter, leaves())
 
 
-def _packed(
-    modules: Mapping[str, AdaptedModule], leaf: AdaptedLeaf, dtype: np.dtype
+def _matrices(
+    modules: Mapping[str, AdaptedModule], leaf: AdaptedLeaf
 ) -> dict[str, np.ndarray] | None:
     if not any(name in modules for names in leaf.modules for name in names):
         return None
-    held = empty_slot(leaf, dtype)
+    made = of_no_adapter(leaf)
     for layer, names in enumerate(leaf.modules):
         own = {name: modules[name] for name in names if name in modules}
         if own:
-            _pack_layer(own, leaf, layer, {name: array[layer, 0] for name, array in held.items()})
-    return held
+            _of_layer(own, leaf, layer, {name: array[layer] for name, array in made.items()})
+    return made
 
 
-def empty_slot(leaf: AdaptedLeaf, dtype: np.dtype) -> dict[str, np.ndarray]:
-    """The arrays of a slot without an adapter."""
+def of_no_adapter(leaf: AdaptedLeaf) -> dict[str, np.ndarray]:
+    """The matrices of a leaf that no adapter changes, in float32; `SlotLayout` packs them.
+
+    Returns:
+        A [L, parts * held_rank, in]; B [L, out, held_rank + 1], the biases behind the ranks;
+        RANKS [L, parts, 2].
+    """
+    layout = leaf.layout
+    layers, ranks = layout.layers, layout.held_rank
     return {
-        name: np.zeros((spec.shape[0], 1, *spec.shape[2:]), spec.dtype)
-        for name, spec in leaf.layout.arrays(dtype).items()
+        A: np.zeros((layers, layout.parts * ranks, layout.in_size), np.float32),
+        B: np.zeros((layers, layout.out_size, ranks + 1), np.float32),
+        RANKS: np.zeros((layers, layout.parts, 2), np.int32),
     }
 
 
-def _pack_layer(
-    own: Mapping[str, AdaptedModule], leaf: AdaptedLeaf, layer: int, held: dict[str, np.ndarray]
+def _of_layer(
+    own: Mapping[str, AdaptedModule], leaf: AdaptedLeaf, layer: int, made: dict[str, np.ndarray]
 ) -> None:
-    """Packs the modules of one layer. s becomes part of B and of the biases."""
+    """Writes the modules of one layer. s becomes part of B and of the biases."""
     layout, values = leaf.layout, dict[str, np.ndarray]()
     for name, one in own.items():
         part = leaf.modules[layer].index(name)
-        layout.pack_a(one.a, part, held[A])
-        held[RANKS][part] = one.rank, one.bias is not None
+        first = part * layout.held_rank
+        made[A][first : first + one.rank] = one.a
+        made[RANKS][part] = one.rank, one.bias is not None
         values[name] = _scaled(one, layout.held_rank)
     if leaf.kind == "embedding":
-        layout.pack_b(values[leaf.modules[0][0]], held[B])
+        made[B][...] = values[leaf.modules[0][0]]
         return
     made_of, words = leaf.made_of[layer]
-    rows = np.empty((layout.out_size, layout.held_rank + 1), np.float32)
-    made_of.read_into(_Rows(values, is_turned(made_of)), rows, words)
-    layout.pack_b(rows, held[B])
+    made_of.read_into(_Rows(values, is_turned(made_of)), made[B], words)
 
 
 def _scaled(one: AdaptedModule, held_rank: int) -> np.ndarray:
     """s B and behind its ranks s times the biases, in float32."""
     found = np.zeros((len(one.b), held_rank + 1), np.float32)
-    found[:, : one.rank] = one.b
+    scaling = np.float32(one.scaling)
+    np.multiply(one.b, scaling, out=found[:, : one.rank], dtype=np.float32)
     if one.bias is not None:
-        found[:, -1] = one.bias
-    return found * np.float32(one.scaling)
+        np.multiply(one.bias, scaling, out=found[:, -1], dtype=np.float32)
+    return found

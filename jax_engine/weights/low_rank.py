@@ -62,28 +62,21 @@ class SlotLayout:
             RANKS: ArraySpec((*stack, self.parts, 2), jnp.dtype(jnp.int32)),
         }
 
-    def pack_a(self, values: Float[np.ndarray, "r in"], part: int, held: np.ndarray) -> None:
-        """Stores a part's A in one layer's array [blocks, pairs, PANEL]."""
-        each, pairs = self.held_rank // LANES, held.shape[1]
-        whole = np.zeros((self.held_rank, 2 * pairs), held.dtype)
-        whole[: len(values), : self.in_size] = values
-        whole = whole.reshape(each, LANES, pairs, 2).transpose(0, 2, 3, 1)
-        held[part * each : (part + 1) * each] = whole.reshape(each, pairs, PANEL)
+    def packed_a(self, values: Float[Array, "L ranks in"]) -> Float[Array, "L blocks pairs 32"]:
+        """A of all parts, one after another, as slots hold it; ranks are `parts` of `held_rank`."""
+        pairs = -(-self.in_size // 2)
+        whole = jnp.pad(values, ((0, 0), (0, 0), (0, 2 * pairs - self.in_size)))
+        whole = whole.reshape(len(values), -1, LANES, pairs, 2).transpose(0, 1, 3, 4, 2)
+        return whole.reshape(len(values), -1, pairs, PANEL)
 
-    def pack_b(self, values: Float[np.ndarray, "out ranks"], held: np.ndarray) -> None:
-        """Stores all parts' B, biases behind the ranks, in one layer's array.
-
-        Args:
-            values: [out_size, held_rank + 1].
-            held: [panels, held_rank + 1, PANEL].
-        """
+    def packed_b(self, values: Float[Array, "L out ranks"]) -> Float[Array, "L panels ranks 32"]:
+        """All parts' B, biases behind `held_rank` ranks, as slots hold it."""
         columns = np.array([half[0] for half in self.halves])[:, None] + np.arange(LANES)
         missing = np.arange(LANES) >= np.array([half[1] for half in self.halves])[:, None]
-        rows = values[np.where(missing, 0, columns)]
-        rows[missing] = 0
-        panels, ranks = held.shape[:2]
-        rows = rows.reshape(panels, 2, LANES, ranks).transpose(0, 3, 1, 2)
-        held[...] = rows.reshape(panels, ranks, PANEL)
+        rows = values[:, np.where(missing, 0, columns)]  # [L, halves, LANES, ranks]
+        rows = jnp.where(missing[..., None], jnp.zeros((), rows.dtype), rows)
+        rows = rows.reshape(len(values), -1, 2, LANES, rows.shape[-1]).transpose(0, 1, 4, 2, 3)
+        return rows.reshape(*rows.shape[:3], PANEL)
 
 
 def halves_of(parts: list[range], *, gated: bool) -> tuple[tuple[int, int, int], ...]:
@@ -180,10 +173,8 @@ def of_tokens(
     found = jnp.where(odd, pairs[:, :, 1], pairs[:, :, 0]).reshape(len(token), -1)
     own = replace(layout, in_size=layout.held_rank)
     spec = own.arrays(arrays[A].dtype)[A]
-    same = np.zeros(spec.shape, spec.dtype)
-    own.pack_a(np.eye(own.in_size), 0, same[0, 0])
-    same[0, 1:] = same[0, 0]
-    held = {**arrays, A: jnp.asarray(same)}
+    same = own.packed_a(jnp.eye(own.in_size, dtype=spec.dtype)[None])
+    held = {**arrays, A: jnp.broadcast_to(same, spec.shape)}
     return LowRank(found.astype(jnp.float32), held, own, jnp.int32(0), rows, add)
 
 

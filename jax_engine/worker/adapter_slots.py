@@ -1,6 +1,7 @@
 """The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,11 +13,11 @@ from jaxtyping import Array
 
 from jax_engine.errors import WeightsError
 from jax_engine.lora.adapter import Adapter
-from jax_engine.lora.leaves import adapted_leaves, empty_slot, packed
+from jax_engine.lora.leaves import adapted_leaves, matrices, of_no_adapter
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import device_operations
-from jax_engine.weights.low_rank import Slots
+from jax_engine.weights.low_rank import RANKS, A, B, SlotLayout, Slots
 
 
 class AdapterSlots:
@@ -41,7 +42,10 @@ class AdapterSlots:
         leaves = abstract_leaves(model.params, model.config.spec)
         self.leaves = adapted_leaves(model.config, leaves, count, max_rank)
         self._specs = [leaf.layout.arrays(self.dtype) for leaf in self.leaves]
-        self._write = jax.jit(_write, donate_argnums=0)
+        # One program for leaves of one layout
+        layouts = dict.fromkeys(leaf.layout for leaf in self.leaves)
+        programs = {one: jax.jit(partial(_write, one), donate_argnums=0) for one in layouts}
+        self._write = [programs[leaf.layout] for leaf in self.leaves]
         self._changed: list[set[int]] = []  # of each slot, the leaves that its adapter changes
         self.arrays: list[Any] = [
             jax.ShapeDtypeStruct(spec.shape, spec.dtype)
@@ -50,11 +54,18 @@ class AdapterSlots:
         ]
 
     def make(self) -> None:
-        """Makes all slots, without adapters."""
+        """Makes all slots, without adapters, and compiles what writes to those of layers.
+
+        What writes to those of an embedding or a head waits for the first adapter of one.
+        """
         zeros = device_operations().zeros
         for place, one in enumerate(self.arrays):  # each frees the one before it
             self.arrays[place] = zeros(one.shape, one.dtype)
         self._changed = [set() for _ in range(self.count)]
+        a_leaf_of = {leaf.layout: number for number, leaf in enumerate(self.leaves)}
+        for layout, number in a_leaf_of.items():
+            if layout.layers > 1:
+                self._write_leaf(1, number, None)
 
     def write(self, slot: int, adapter: Adapter) -> None:
         """Puts an adapter into a slot, in place of what was there. Steps in flight are not touched.
@@ -65,7 +76,7 @@ class AdapterSlots:
         """
         if not 1 <= slot <= self.count:
             raise WeightsError(f"an adapter's slot must be between 1 and {self.count}, got {slot}.")
-        new = packed(adapter, self.leaves, np.dtype(self.dtype))
+        new = matrices(adapter, self.leaves)
         changed = {number for number, arrays in enumerate(new) if arrays is not None}
         for number in changed | self._changed[slot - 1]:
             self._write_leaf(slot, number, new[number])
@@ -74,9 +85,12 @@ class AdapterSlots:
     def _write_leaf(self, slot: int, number: int, new: dict[str, np.ndarray] | None) -> None:
         """Writes a leaf's arrays of one slot; None: it is emptied."""
         if new is None:
-            new = empty_slot(self.leaves[number], np.dtype(self.dtype))
-        own = slice(len(new) * number, len(new) * (number + 1))
-        self.arrays[own] = self._write(self.arrays[own], [*new.values()], np.int32(slot - 1))
+            new = of_no_adapter(self.leaves[number])
+        names = [*self._specs[number]]
+        own = slice(len(names) * number, len(names) * (number + 1))
+        held = dict(zip(names, self.arrays[own], strict=True))
+        held = self._write[number](held, new, np.int32(slot - 1))
+        self.arrays[own] = [held[name] for name in names]
 
     @property
     def num_bytes(self) -> int:
@@ -101,11 +115,15 @@ def held_dtype(dtype: DTypeLike) -> jnp.dtype:
     return jnp.dtype(jnp.bfloat16 if half else jnp.float32)
 
 
-def _write(held: list[Array], new: list[Array], slot: Array) -> list[Array]:
-    return [
-        lax.dynamic_update_slice_in_dim(old, one, slot, axis=1)
-        for old, one in zip(held, new, strict=True)
-    ]
+def _write(
+    layout: SlotLayout, held: dict[str, Array], new: dict[str, Array], slot: Array
+) -> dict[str, Array]:
+    """Packs an adapter's matrices of a leaf into a slot of its arrays."""
+    packed = {A: layout.packed_a(new[A]), B: layout.packed_b(new[B]), RANKS: new[RANKS]}
+    return {
+        name: lax.dynamic_update_index_in_dim(old, packed[name].astype(old.dtype), slot, axis=1)
+        for name, old in held.items()
+    }
 
 
 def _module(model: Any, path: tuple[str | int, ...]) -> Any:

@@ -97,18 +97,23 @@ def make(
         [[module(rank, size) for rank, size in zip(each, sizes, strict=True)] for each in ranks]
         for _ in range(layers)
     ]
-    for layer, of_layer in enumerate(modules):
-        for slot, of_slot in enumerate(of_layer):
-            here = {name: array[layer, slot] for name, array in held.items()}
-            whole = np.zeros((layout.out_size, layout.held_rank + 1), np.float32)
-            for part, one in enumerate(of_slot):
+    for slot in range(len(modules[0])):
+        a = np.zeros((layers, layout.parts * layout.held_rank, in_size), np.float32)
+        b = np.zeros((layers, layout.out_size, layout.held_rank + 1), np.float32)
+        for layer, of_layer in enumerate(modules):
+            for part, one in enumerate(of_layer[slot]):
                 if one.a is not None and one.b is not None:
-                    layout.pack_a(one.a, part, here[A])
-                    here[RANKS][part] = len(one.a), one.bias is not None
-                    whole[columns[part].start : columns[part].stop, : len(one.a)] = one.b
+                    first, own = (
+                        part * layout.held_rank,
+                        slice(columns[part].start, columns[part].stop),
+                    )
+                    a[layer, first : first + len(one.a)] = one.a
+                    held[RANKS][layer, slot, part] = len(one.a), one.bias is not None
+                    b[layer, own, : len(one.a)] = one.b
                     if one.bias is not None:
-                        whole[columns[part].start : columns[part].stop, -1] = one.bias
-            layout.pack_b(whole, here[B])
+                        b[layer, own, -1] = one.bias
+        held[A][:, slot] = np.asarray(layout.packed_a(jnp.asarray(a)))
+        held[B][:, slot] = np.asarray(layout.packed_b(jnp.asarray(b)))
     wide = [
         [
             [Module(*(None if m is None else np.asarray(m, np.float64) for m in one)) for one in s]

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import hashlib
+import os
 import pickle
 import struct
 from typing import Any
@@ -88,7 +89,22 @@ def test_the_digest_of_an_adapter_by_hand() -> None:
         *(struct.pack("<Q", 7), b"float32", b"\x02", struct.pack("<QQ", 3, 1)),
         struct.pack("<fff", 0.0, 0.0, 0.0),
     ]
-    assert Adapter((one,)).digest == hashlib.blake2b(b"".join(parts), digest_size=32).hexdigest()
+    own = hashlib.blake2b(b"".join(parts), digest_size=32).digest()
+    assert Adapter((one,)).digest == hashlib.blake2b(own, digest_size=32).hexdigest()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+def test_cores_share_the_work_and_not_the_digest(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tuple(
+        AdaptedModule(f"m{i}", np.full((1, 2), i, np.float32), np.ones((3, 1), np.float32), 1.0)
+        for i in range(5)
+    )
+    expected = Adapter(modules).digest
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert Adapter(modules).digest == expected
+    assert Adapter(modules[:4]).digest != expected
 
 
 @pytest.mark.parametrize(

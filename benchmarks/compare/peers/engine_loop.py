@@ -3,13 +3,21 @@
 import time
 
 
-def make_run(engine, sampling_params):
+def lora_settings(settings):
+    """What both engines are told of adapters, where the settings name folders of theirs."""
+    paths = settings.get("adapters")
+    return {"enable_lora": True, "max_loras": len(paths), "max_lora_rank": 16} if paths else {}
+
+
+def make_run(engine, sampling_params, adapters=()):
     """run(clock) for `wire.serve`.
 
     Args:
         engine: Has add_request, step, has_unfinished_requests; a step gives the outputs so far.
         sampling_params: The class.
+        adapters: The LoRA requests that requests name by number, from 1.
     """
+    adapters = [None, *adapters]
     num_passes = 0
 
     def params(request):  # with no seed: vLLM's CPU build fails on one
@@ -30,7 +38,9 @@ def make_run(engine, sampling_params):
             while todo and todo[0][1]["arrival_s"] <= clock.now():
                 index, request = todo.pop(0)
                 prompt = {"prompt_token_ids": request["prompt"]}
-                engine.add_request(f"{num_passes}-{index}", prompt, params(request))
+                lora = adapters[request["adapter"]]
+                name = f"{num_passes}-{index}"
+                engine.add_request(name, prompt, params(request), lora_request=lora)
             if not engine.has_unfinished_requests():
                 time.sleep(max(0.0, todo[0][1]["arrival_s"] - clock.now()))
                 continue

