@@ -56,6 +56,7 @@ CHECKED_SHAPES = [
 # These run elsewhere: where PyTorch is, to make the golden files, and where the clients are.
 collect_ignore = [
     "golden/make_hf_goldens.py",
+    "golden/make_peft_goldens.py",
     "golden/make_quantised.py",
     "golden/families/make.py",
     "golden/families/make_awkward.py",

@@ -28,7 +28,7 @@ PROMPTS: dict[str, Any] = {
 # vLLM's defaults where it has the flag (`vllm serve`, `vllm bench`), and those that docs/ names.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "serve": {
-        "model_tag": None, "host": "127.0.0.1", "port": 8000, "api_key": None,
+        "model_tag": None, "host": "127.0.0.1", "port": 8000, "api_key": None, "lora_modules": None,
         "chat_template": None, "trust_request_chat_template": False, "tool_call_parser": None,
         "reasoning_parser": None, "enable_auto_tool_choice": False, "allowed_origins": [],
         "max_body_size": 1 << 25, "max_waiting": None, "max_samples": 4096,

@@ -70,6 +70,7 @@ def served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     def run(app: Any, llm: Any, listening: Any, timeout: float, **options: Any) -> int:
         assert app.llm is llm is found.engine and not llm.is_shut
         found.tracer = llm.tracer
+        assert callable(options.pop("prepare"))
         host, port = listening.getsockname()
         found.options = {"host": host, "timeout": timeout} | options
         assert port > 0

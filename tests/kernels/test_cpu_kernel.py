@@ -106,4 +106,4 @@ def test_a_later_process_compiles_nothing() -> None:
     for _ in range(2):
         ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.strip() == f"[] {[1] * 14}"
+    assert ended.stdout.strip() == f"[] {[1] * 16}"
