@@ -210,9 +210,9 @@ GREET = "Greet a friend of yours :"
 ADAPTERS = Scenario(
     "adapters",
     "Three adapters, two slots",
-    "A running request needs its adapter in a slot of the device. C waits until nobody uses one of "
-    "the two that lie there, and D, which needs no slot, waits behind it. The prompt is the same in "
-    "all six: the prefix cache finds it under the same adapter alone.",
+    "A running request needs its adapter in a slot of the device. C waits until nobody uses one "
+    "of the two that lie there, and D, which needs no slot, waits behind it. All six have the same "
+    "prompt: the prefix cache finds it under the same adapter alone.",
     (
         TracedRequest("A", GREET, ("Ahoy , matey .",), adapter="pirate"),
         TracedRequest("B", GREET, ("Hail , friend of mine .",), 2, adapter="verse"),
