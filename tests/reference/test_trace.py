@@ -338,3 +338,13 @@ def test_a_request_that_was_swapped_out_comes_back_to_its_adapter() -> None:
         settings={"preemption_mode": "swap"},
     )
     assert any("There is room again. B comes back" in one and "slot 1" in one for one in said)
+
+
+def test_a_block_of_the_same_adapter_that_is_no_hit_is_not_another_adapter_s() -> None:
+    """One token must be left to compute, so a prompt of one block finds nothing."""
+    said = one_slot(
+        TracedRequest("A", "To be or not", ("to be .",), adapter="verse"),
+        TracedRequest("B", "To be or not", ("to be .",), 2, adapter="verse"),
+        enable_prefix_caching=True,
+    )
+    assert "B is admitted: its 4 tokens" in said[3] and "no hit" not in said[3]
