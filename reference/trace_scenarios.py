@@ -218,10 +218,10 @@ ADAPTERS = Scenario(
         TracedRequest("B", GREET, ("Hail , friend of mine .",), 2, adapter="verse"),
         TracedRequest("C", GREET, ("Bonjour , mon vieux .",), 3, adapter="french"),
         TracedRequest("D", GREET, ("Hello .",), 3),
-        TracedRequest("E", GREET, ("O , friend .",), 5, adapter="verse"),
+        TracedRequest("E", GREET, ("O friend .",), 6, adapter="verse"),
         TracedRequest("F", GREET, ("Arr .",), 7, adapter="pirate"),
     ),
-    num_gpu_blocks=14,
+    num_gpu_blocks=13,
     enable_prefix_caching=True,
     settings={"max_loras": 2},
 )

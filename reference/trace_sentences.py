@@ -234,7 +234,7 @@ def _no_hit(entry: ScheduledSequence, before: Standing) -> str:
     ]
     if entry.start or not others:
         return ""
-    return f"The same words in {listed(others)} are no hit: keys and values depend on the adapter."
+    return f"The same words in {listed(others)} are no hit: their keys are others."
 
 
 def _guesses(entry: ScheduledSequence, before: Standing) -> str:

@@ -275,11 +275,11 @@ def test_slots_say_who_uses_which_adapter() -> None:
 def test_a_prefix_is_found_under_its_adapter_alone() -> None:
     plans = {one["step"]: one["says"] for one in moments("adapters", "plan")}
     assert (
-        "The same words in block 0 (pirate) and block 2 (verse) are no hit: keys and values depend "
-        "on the adapter. D is admitted"
+        "The same words in block 0 (pirate) and block 2 (verse) are no hit: their keys are others. "
+        "D is admitted"
     ) in plans[5]
-    assert "E is admitted. Its first 4 tokens are those of block 2; B holds them" in plans[5]
-    assert "Its adapter verse lies in slot 2, which B uses: nothing is brought." in plans[5]
+    assert "E is admitted. Its first 4 tokens are those of block 2; B holds them" in plans[6]
+    assert "Its adapter verse lies in slot 2, which B uses: nothing is brought." in plans[6]
     assert "Its first 4 tokens are those of block 0; nobody holds them" in plans[9]  # F
     assert plans[9].endswith("Its adapter pirate takes slot 2 from verse, which nobody uses.")
 
