@@ -5,6 +5,6 @@ Each file is one task. Read its first lines, fill in what raises NotImplementedE
     python -m exercises.allocator
 
 In this order: allocator, copy_on_write, online_softmax, hanging_scheduler, prefix_chain, top_p,
-verification.
+verification, grouped_product, crossing_hits.
 `exercises/solutions/` has an answer to each, to be looked at afterwards.
 """

@@ -34,6 +34,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import count
 from typing import Any, Literal
 
+from reference.adapter_slots import AdapterSlots
 from reference.admission import AdmissionError, check_admission
 from reference.beam_search import advance, select
 from reference.blocks import BlockManager
@@ -117,6 +118,11 @@ class Scheduler:
     @property
     def swapped(self) -> list[SequenceGroup]:
         return self._state.swapped
+
+    @property
+    def slots(self) -> AdapterSlots:
+        """Which adapter lies where on the device."""
+        return self._state.slots
 
     @property
     def num_preemptions(self) -> dict[PreemptionMode, int]:

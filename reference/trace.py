@@ -31,7 +31,7 @@ from reference.sequence import Sequence, SequenceGroup
 from reference.trace_outcomes import drawn, moved, written, written_and_drawn
 from reference.trace_run import Run
 from reference.trace_scenarios import SCENARIOS, Scenario
-from reference.trace_sentences import Standing, arrival, is_plain, plan
+from reference.trace_sentences import Standing, arrival, is_plain, plan, users
 
 Moment = dict[str, Any]
 
@@ -133,6 +133,7 @@ def moment(
             "swapped": _names(scheduler.swapped),
             "finished": finished,
         },
+        **_slots(run),
         "seqs": [
             _sequence(run, group, seq, entries.get(seq.seq_id), has_written)
             for group in run.groups.values()
@@ -147,6 +148,14 @@ def moment(
 
 def _names(queue: Iterable[SequenceGroup]) -> list[str]:
     return [group.request_id for group in queue]
+
+
+def _slots(run: Run) -> Moment:
+    """What lies in each slot for adapters, and who uses it; nothing where there are no slots."""
+    slots = [
+        {"adapter": name or "", "users": users(run, name)} for name in run.scheduler.slots.names
+    ]
+    return {"slots": slots} if slots else {}
 
 
 def _pool(ref_counts: SequenceOf[int], contents: SequenceOf[Any]) -> list[Mapping[str, Any]]:
@@ -171,7 +180,7 @@ def _sequence(
     computed = seq.num_computed_tokens
     if entry and has_written:
         computed = entry.start + entry.num_tokens - entry.num_drafts
-    found = {
+    found: Moment = {
         "name": run.name(group, seq),
         "request": group.request_id,
         "status": "finished" if seq.finished else seq.status.value,
@@ -183,7 +192,11 @@ def _sequence(
         "table": run.blocks.block_table(seq.seq_id),
     }
     drafts = [run.words[token] for token in entry.drafts] if entry else []
-    return found | {"drafts": drafts} if drafts else found
+    if drafts:
+        found["drafts"] = drafts
+    if group.adapter is not None:
+        found["adapter"] = group.adapter
+    return found
 
 
 def as_json(trace: Mapping[str, Any]) -> str:

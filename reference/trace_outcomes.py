@@ -7,7 +7,7 @@ from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
 from reference.speculation import accepted
 from reference.trace_run import Run
-from reference.trace_sentences import Standing, blocks, listed
+from reference.trace_sentences import Standing, blocks, listed, users
 
 NUMBERS = ("no", "one", "two", "three", "four")
 
@@ -179,4 +179,13 @@ def _ended(group: SequenceGroup, seq: Sequence, held: Standing) -> str:
         said += f" {listed(others)} still holds {blocks(still)}."
     elif run.blocks.enable_prefix_caching:
         said += " They are free, but the full ones are remembered until somebody needs the room."
-    return said
+    return f"{said}{_leaves_slot(group, run)}"
+
+
+def _leaves_slot(group: SequenceGroup, run: Run) -> str:
+    """What becomes of an adapter whose last running request has ended."""
+    adapter = group.adapter
+    if adapter is None or users(run, adapter):
+        return ""
+    slot = run.scheduler.slots.slot_of(adapter)
+    return f" Nobody uses {adapter} now. It stays in slot {slot} until the slot is wanted."

@@ -141,7 +141,8 @@ class Run:
             stop_token_ids=[self.words.index(STOP)],
             ignore_eos=True,
         )
-        group = SequenceGroup(request.name, self.token_ids(request.prompt), params)
+        prompt = self.token_ids(request.prompt)
+        group = SequenceGroup(request.name, prompt, params, adapter=request.adapter)
         self.scheduler.add_group(group)
         self.groups[request.name] = group
         return group

@@ -34,6 +34,7 @@ class Guessing:
 class TracedRequest:
     """Arrives before step `step`; `outputs` has the words of each sample. A "." ends one.
 
+    With an `adapter`, the scheduler's `max_loras` must be among the scenario's settings.
     A beam search of width `beams` has instead `ways`: after each last word, the words that may
     follow, with their probabilities.
     """
@@ -44,6 +45,7 @@ class TracedRequest:
     step: int = 1
     beams: int = 0
     ways: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    adapter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,27 @@ GUESSES = Scenario(
     guessing=Guessing(num_drafts=3),
 )
 
+GREET = "Greet a friend of yours :"
+
+ADAPTERS = Scenario(
+    "adapters",
+    "Three adapters, two slots",
+    "A running request needs its adapter in a slot of the device. C waits until nobody uses one "
+    "of the two that lie there, and D, which needs no slot, waits behind it. All six have the same "
+    "prompt: the prefix cache finds it under the same adapter alone.",
+    (
+        TracedRequest("A", GREET, ("Ahoy , matey .",), adapter="pirate"),
+        TracedRequest("B", GREET, ("Hail , friend of mine .",), 2, adapter="verse"),
+        TracedRequest("C", GREET, ("Bonjour , mon vieux .",), 3, adapter="french"),
+        TracedRequest("D", GREET, ("Hello .",), 3),
+        TracedRequest("E", GREET, ("O friend .",), 6, adapter="verse"),
+        TracedRequest("F", GREET, ("Arr .",), 7, adapter="pirate"),
+    ),
+    num_gpu_blocks=13,
+    enable_prefix_caching=True,
+    settings={"max_loras": 2},
+)
+
 HANG = Scenario(
     "hang",
     "A scheduler that hangs",
@@ -229,6 +252,7 @@ SCENARIOS = {
         PREFIX_HIT,
         CHUNKED_PREFILL,
         GUESSES,
+        ADAPTERS,
         HANG,
     )
 }

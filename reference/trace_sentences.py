@@ -11,6 +11,7 @@ after it. (What came of it is told by `trace_outcomes`.)
 
 from collections.abc import Iterable
 
+from reference.adapter_slots import Adapter
 from reference.admission import blocks_at_most
 from reference.blocks import BlockPair
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
@@ -54,6 +55,7 @@ class Standing:
         }
         self.hypotheses = [seq for group in groups for seq in group.hypotheses]
         self.cached = {entry.block for entry in run.blocks.prefix_cache.entries}
+        self.adapters = list(run.scheduler.slots.names)
         self.names = {
             seq.seq_id: run.name(group, seq) for group in groups for seq in group.unfinished
         }
@@ -87,7 +89,8 @@ def is_plain(output: SchedulerOutput, before: Standing) -> bool:
 
 def arrival(group: SequenceGroup, run: Run) -> str:
     number = counted(group.prompt_len, "token")
-    said = f"{group.request_id} arrives with a prompt of {number}, and waits."
+    beside = "" if group.adapter is None else f" for the adapter {group.adapter}"
+    said = f"{group.request_id} arrives with a prompt of {number}{beside}, and waits."
     if group.beam_search:
         return f"{said} It asks for a beam search that is {group.num_samples} wide."
     if group.num_samples == 1:
@@ -120,10 +123,12 @@ def plan(output: SchedulerOutput, before: Standing) -> str:
         return _nothing(run)
     said = [_preempted(name, mode, before) for name, mode in output.preempted]
     come_back = [group for group in run.scheduler.running if before.was(group, SWAPPED)]
-    said += [_swapped_in(group, run) for group in come_back]
+    for group in come_back:
+        said += [_swapped_in(group, run), _slot(group, before)]
     for entry in output.scheduled:
         if before.was(entry.group, WAITING):
-            said.append(_admitted(entry, before))
+            said += [_admitted(entry, before), _slot(entry.group, before)]
+            said.append(_no_hit(entry, before))
         elif entry.group not in come_back:
             said.append(_goes_on(entry, before, output.blocks_to_copy))
     said += [_waits(group, output, before) for group in run.scheduler.waiting[:1]]
@@ -197,6 +202,41 @@ def _admitted(entry: ScheduledSequence, before: Standing) -> str:
     return f"{name} is admitted{again}: its {what} need {number}. It takes {blocks(new)}."
 
 
+def users(run: Run, adapter: Adapter | None) -> list[str]:
+    """The running requests with an adapter."""
+    running = run.scheduler.running
+    return [group.request_id for group in running if adapter and group.adapter == adapter]
+
+
+def _slot(group: SequenceGroup, before: Standing) -> str:
+    """Where the adapter of a request that runs now lies, and what has lain there."""
+    adapter, slot = group.adapter, group.adapter_slot
+    if adapter is None:
+        return ""
+    lay = before.adapters[slot - 1]
+    if lay is None:
+        return f"Its adapter {adapter} is brought to slot {slot}."
+    if lay != adapter:
+        return f"Its adapter {adapter} takes slot {slot} from {lay}, which nobody uses."
+    others = [name for name in users(before.run, adapter) if name != group.request_id]
+    whose = f", which {listed(others)} {'uses' if len(others) == 1 else 'use'}" if others else ""
+    return f"Its adapter {adapter} lies in slot {slot}{whose}: nothing is brought."
+
+
+def _no_hit(entry: ScheduledSequence, before: Standing) -> str:
+    """Blocks that have its first words, computed with another adapter."""
+    run = before.run
+    words, salt = tuple(entry.seq.token_ids[: run.blocks.block_size]), entry.group.salt
+    others = [
+        f"block {one.block} ({one.salt[0] if isinstance(one.salt, tuple) else 'no adapter'})"
+        for one in run.blocks.prefix_cache.entries
+        if one.block in before.cached and one.prefix == words and one.salt != salt
+    ]
+    if entry.start or not others:
+        return ""
+    return f"The same words in {listed(others)} are no hit: their keys are others."
+
+
 def _guesses(entry: ScheduledSequence, before: Standing) -> str:
     """Where its last words stood before, and which of the words behind them are fed as guesses."""
     run, seq, taken = before.run, entry.seq, before.taken_since(entry.seq)
@@ -246,6 +286,9 @@ def _waits(group: SequenceGroup, output: SchedulerOutput, before: Standing) -> s
     if run.scheduler.swapped:
         out = run.scheduler.swapped[0].request_id
         return f"{name} waits: nobody is admitted while {out} is swapped out."
+    in_use = [other.adapter for other in run.scheduler.running]
+    if not run.scheduler.slots.has_room_for(group.adapter, in_use):
+        return _waits_for_a_slot(group, run)
     budget = run.scheduler.config.max_num_batched_tokens
     if output.num_batched_tokens == budget:
         return f"{name} waits: the step's {counted(budget, 'token')} are spent on others."
@@ -255,6 +298,17 @@ def _waits(group: SequenceGroup, output: SchedulerOutput, before: Standing) -> s
     if need <= run.blocks.num_free_gpu_blocks < need + reserve:
         said += f", of which {reserve} must stay free (the watermark)"
     return f"{said}."
+
+
+def _waits_for_a_slot(group: SequenceGroup, run: Run) -> str:
+    slots = run.scheduler.slots.names
+    used = listed(f"{adapter} ({listed(users(run, adapter))})" for adapter in slots)
+    said = f"{group.request_id} waits: its adapter {group.adapter} has no slot. In use: {used}."
+    behind = [other.request_id for other in run.scheduler.waiting[1:]]
+    if not behind:
+        return said
+    wait = "waits" if len(behind) == 1 else "wait"
+    return f"{said} {listed(behind)} {wait} behind {group.request_id}: nobody overtakes."
 
 
 def _free(run: Run) -> str:

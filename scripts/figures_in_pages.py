@@ -13,7 +13,7 @@ STYLE = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
 TEXT = 11.92  # pixels, the least: 12, less what makes a figure as wide as a phone's page
 NARROW = "-narrow"  # behind the name of the same figure for a phone, where it has one
 CAPTIONS = {
-    "replay": "Nine scenarios, step by step",
+    "replay": "Ten scenarios, step by step",
     "journey": "The parts of the system, and a request on its way through them",
 }
 

@@ -9,7 +9,7 @@
   "use strict";
 
   const { icon, controls, stage } = window.replayParts;
-  const { same, queue, sequence, physicalBlock } = window.replayDrawing;
+  const { same, queue, slot, sequence, physicalBlock } = window.replayDrawing;
 
   const KINDS = {
     arrive: "a request arrives",
@@ -211,6 +211,8 @@
       this.scrub.setAttribute("aria-valuetext", `moment ${this.index + 1} of ${total}, step ${step}`);
       this.count.textContent = `${this.index + 1} / ${total}`;
       this.queues.replaceChildren(...Object.keys(this.moment.queues).map((name) => queue(this, name)));
+      this.slots.replaceChildren(...(this.moment.slots ?? []).map((_, i) => slot(this, i)));
+      this.slots.hidden = !this.moment.slots;
       this.seqs.replaceChildren(...this.moment.seqs.map((seq) => sequence(this, seq)));
       this.gpu.replaceChildren(...this.moment.gpu.map((_, i) => physicalBlock(this, "gpu", i)));
       this.cpu.replaceChildren(...this.moment.cpu.map((_, i) => physicalBlock(this, "cpu", i)));

@@ -35,6 +35,17 @@
     return h("div", { class: "replay-queue", "data-queue": name }, h("span", { class: "replay-queue-name" }, name), ...chips);
   }
 
+  /** A slot of the device: the adapter that lies there, and the running requests that use it. */
+  function slot(view, index) {
+    const { adapter, users } = view.moment.slots[index];
+    const was = view.before.slots[index];
+    const chips = users.map((request) =>
+      h("span", { class: classes("replay-chip", view.colours.className(request), !was.users.includes(request) && "is-changed") }, request)
+    );
+    return h("div", { class: classes("replay-queue", adapter !== was.adapter && "is-changed"), role: "listitem", "data-slot": index + 1 },
+      h("span", { class: "replay-queue-name" }, `slot ${index + 1}: `, h("b", {}, adapter || "empty")), ...chips);
+  }
+
   function sequence(view, seq) {
     const { name, request, status, words, prompt, computed, table } = seq;
     const before = view.before.seqs.find((one) => one.name === name);
@@ -44,7 +55,8 @@
       style: `--paint: ${view.colours.paint(seq)}`,
     };
     const state = { finished: "finished", waiting: "waits" }[status] ?? `${computed} of ${words.length} in memory`;
-    const title = h("h5", {}, name, h("span", { class: "replay-note" }, status === "swapped" ? "swapped out" : state));
+    const notes = [seq.adapter, status === "swapped" ? "swapped out" : state].filter(Boolean);
+    const title = h("h5", {}, name, notes.map((note) => h("span", { class: "replay-note" }, note)));
     if (status === "finished") {
       const said = h("p", {}, `${words.slice(0, prompt).join(" ")} `, h("b", {}, words.slice(prompt).join(" ")));
       return h("div", attributes, title, said);
@@ -120,5 +132,5 @@
       h("div", { class: "replay-cells" }, cells));
   }
 
-  window.replayDrawing = { same, queue, sequence, physicalBlock };
+  window.replayDrawing = { same, queue, slot, sequence, physicalBlock };
 })();

@@ -60,6 +60,7 @@
 
   function stage(replay) {
     replay.queues = h("div", { class: "replay-queues" });
+    replay.slots = h("div", { class: "replay-queues", role: "list", "aria-label": "Slots for adapters" });
     replay.seqs = h("div", { class: "replay-seqs", role: "list", "aria-label": "Sequences, their words and block tables" });
     replay.gpu = h("div", { class: "replay-pool", role: "list", "aria-label": "GPU blocks" });
     replay.cpu = h("div", { class: "replay-pool", role: "list", "aria-label": "CPU blocks" });
@@ -67,6 +68,7 @@
     replay.cpuPart = h("section", {}, h("h4", {}, "CPU blocks ", h("span", { class: "replay-note" }, "swapped out")), replay.cpu);
     replay.stage = h("div", { class: "replay-stage" },
       replay.queues,
+      replay.slots,
       h("div", { class: "replay-columns" },
         h("section", {}, h("h4", {}, "Logical blocks ", h("span", { class: "replay-note" }, "what each sequence sees, and its block table")), replay.seqs),
         h("div", { class: "replay-memory" }, h("section", {}, h("h4", {}, "GPU blocks ", replay.gpuNote), replay.gpu), replay.cpuPart)));

@@ -35,6 +35,10 @@
       const chips = [...root.querySelectorAll(`[data-queue="${queue}"] .replay-chip`)].map(text);
       equal(chips, names, `${what} ${queue}`);
     }
+    const slots = [...root.querySelectorAll("[data-slot]")].map((slot) => ({
+      adapter: text(slot.querySelector("b")), users: [...slot.querySelectorAll(".replay-chip")].map(text),
+    }));
+    equal(slots, (moment.slots ?? []).map(({ adapter, users }) => ({ adapter: adapter || "empty", users })), `${what} slots`);
     for (const device of ["gpu", "cpu"]) {
       const blocks = [...root.querySelectorAll(`[data-${device}]`)];
       const refs = moment[device].map((block) => `×${block.refs}`);
@@ -47,6 +51,8 @@
       const shown = [...root.querySelectorAll(`[data-seq="${seq.name}"] .replay-entry`)].map(text).filter((entry) => entry !== "–");
       const table = seq.table.map((block) => (seq.device === "cpu" ? `CPU ${block}` : `${block}`));
       equal(shown, table, `${what} table of ${seq.name}`);
+      const note = one(`[data-seq="${seq.name}"] .replay-note`).textContent;
+      if ((note === seq.adapter) !== Boolean(seq.adapter)) fail(`${what} adapter of ${seq.name}: ${note}`);
     }
     coloured(trace, moment, what);
     fits(what);
@@ -148,8 +154,8 @@
       const traces = [...root.querySelectorAll("[data-trace]")].map((script) => JSON.parse(script.textContent));
       compare(traces[0], 0, "at first");
       await keys(traces[0]);
+      await taps(); // early: browsers stop to heed an address that changes as often as below
       for (const trace of traces) await scenario(trace);
-      await taps();
       const unnamed = [...root.querySelectorAll("button, select, input")].filter((control) => !control.getAttribute("aria-label"));
       equal(unnamed.length, 0, "controls without a name");
     } catch (error) {

@@ -27,7 +27,7 @@ from tests.support.chromium import Page, chromium
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 RUN = {path.stem: found for path in PAGES if (found := cells(path.read_text("utf-8")))}
-IN_PAGE = ("allocator", "copy_on_write", "hanging_scheduler", "prefix_chain")
+IN_PAGE = ("allocator", "copy_on_write", "hanging_scheduler", "prefix_chain", "crossing_hits")
 
 
 @pytest.mark.parametrize(

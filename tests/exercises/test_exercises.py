@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 
 from exercises import copy_on_write, hanging_scheduler
+from exercises.crossing_hits import Adapter
 from exercises.prefix_chain import hash_of
-from exercises.solutions import allocator, online_softmax, prefix_chain, top_p, verification
+from exercises.solutions import (
+    allocator,
+    grouped_product,
+    online_softmax,
+    prefix_chain,
+    top_p,
+    verification,
+)
 from exercises.solutions import copy_on_write as cow
 from tests.meta.trees import ROOT
 
@@ -37,8 +45,8 @@ def test_the_solution_is_right(name: str, capsys: pytest.CaptureFixture[str]) ->
 def test_the_unsolved_file_says_what_to_do(name: str) -> None:
     command = [sys.executable, "-m", f"exercises.{name}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    said = "hangs" if name == "hanging_scheduler" else "Not written yet"
-    assert said in done.stdout and done.stderr == ""
+    bugs = {"hanging_scheduler": "hangs", "crossing_hits": "computed with another adapter: got 4"}
+    assert bugs.get(name, "Not written yet") in done.stdout and done.stderr == ""
 
 
 class Queue(allocator.Allocator):
@@ -212,6 +220,71 @@ def accept_behind_the_end(guesses: Sequence[int], drawn: Sequence[int], end: int
     return verification.accept(guesses, drawn, -1)
 
 
+def add_row_by_row(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    rows = [
+        grouped_product.add_adapters(y[[i]], x[[i]], slots[[i]], read) for i in range(len(slots))
+    ]
+    return np.concatenate(rows)
+
+
+def add_sorted(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    order = np.argsort(slots, kind="stable")
+    return grouped_product.add_adapters(y[order], x[order], slots[order], read)
+
+
+def add_in_place(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    y[:] = grouped_product.add_adapters(y, x, slots, read)
+    return y
+
+
+def add_merged(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    found = y.copy()
+    for slot in set(slots.tolist()) - {0}:
+        a, b, scaling = read(slot)
+        found[slots == slot] += x[slots == slot] @ (scaling * (b @ a)).T
+    return found
+
+
+def add_unscaled(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    return grouped_product.add_adapters(y, x, slots, lambda slot: (*read(slot)[:2], 1.0))
+
+
+def add_zeros(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    return grouped_product.add_adapters(y, x, slots, read) + 0.0
+
+
+def add_all_slots(y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any) -> np.ndarray:
+    for slot in {1, 2, 3} - set(slots.tolist()):
+        read(slot)
+    return grouped_product.add_adapters(y, x, slots, read)
+
+
+def add_with_an_adapter_for_all(
+    y: np.ndarray, x: np.ndarray, slots: np.ndarray, read: Any
+) -> np.ndarray:
+    found = y.copy()
+    for slot in set(slots.tolist()):
+        a, b, scaling = read(slot)
+        found[slots == slot] += scaling * (x[slots == slot] @ a.T @ b.T)
+    return found
+
+
+def root_by_name(adapter: Adapter | None, salt: str | None) -> Any:
+    return (salt, adapter and adapter.name)
+
+
+def root_by_weights(adapter: Adapter | None, salt: str | None) -> Any:
+    return (salt, adapter and adapter.weights)
+
+
+def root_without_the_salt(adapter: Adapter | None, salt: str | None) -> Any:
+    return salt if adapter is None else (adapter.weights, adapter.scaling)
+
+
+def root_run_together(adapter: Adapter | None, salt: str | None) -> Any:
+    return f"{adapter and adapter.weights}{adapter and adapter.scaling}{salt}"
+
+
 def fork_that_aliases(pool: Any, table: list[int]) -> list[int]:
     cow.fork(pool, table)
     return table
@@ -251,6 +324,20 @@ WRONG = [
     ("verification", accept_without_the_correction, "the first guess is wrong"),
     ("verification", accept_all_that_are_equal, "right behind a wrong one is worth nothing"),
     ("verification", accept_behind_the_end, "nothing counts behind the end"),
+    ("grouped_product", add_row_by_row, "how often the adapter in slot 2 was read: got 3"),
+    ("grouped_product", add_sorted, "has other bits"),
+    ("grouped_product", add_in_place, "y was changed"),
+    ("grouped_product", add_merged, "B A was made"),
+    ("grouped_product", add_unscaled, "row 0 is not y + s B (A x)"),
+    ("grouped_product", add_zeros, "a row without an adapter has other bits"),
+    ("grouped_product", add_all_slots, "the adapters that were read: got [1, 2, 3]"),
+    ("grouped_product", add_with_an_adapter_for_all, "slot 0 was read, which has no adapter"),
+    ("grouped_product", lambda y, x, slots, read: y[0], "the shape of the result"),
+    ("crossing_hits", lambda adapter, salt: adapter, "under two names"),
+    ("crossing_hits", root_by_name, "after a name was given to other weights"),
+    ("crossing_hits", root_by_weights, "the same weights and another scaling"),
+    ("crossing_hits", root_without_the_salt, "with the same adapter and another salt"),
+    ("crossing_hits", root_run_together, "scaling 0.55 and salt ''"),
 ]
 
 

@@ -96,7 +96,7 @@ def test_figures_fit_a_phone() -> None:
 def test_the_replay_has_a_caption() -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorial/see-it.md"))
     built = _hooks().on_page_markdown("{{ replay }}", page=page)
-    assert re.search(r"<figcaption><b>Figure \d+\.1\.</b> Nine scenarios", built)
+    assert re.search(r"<figcaption><b>Figure \d+\.1\.</b> Ten scenarios", built)
 
 
 def test_long_names_in_tables_break_behind_dots() -> None:

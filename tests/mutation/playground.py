@@ -9,6 +9,21 @@ PICTURES = ("tests/playground/test_guessing.py", "-mnot hypothesis")
 
 MUTANTS: list[Mutant] = [
     *plant(
+        "reference/trace_sentences.py",
+        TRACES,
+        ("if one.block in before.cached and one.prefix == words and one.salt != salt",
+         "if one.block in before.cached and one.prefix == words",
+         "a block of the same adapter is said to be no hit"),
+        ("            said.append(_no_hit(entry, before))\n", "",
+         "nobody says why a prefix is no hit"),
+        ("running if adapter and group.adapter == adapter]", "running if adapter]",
+         "everybody who runs uses each adapter"),
+        ("lay = before.adapters[slot - 1]", "lay = before.run.scheduler.slots.names[slot - 1]",
+         "an adapter is never said to be brought"),
+        ("behind = [other.request_id for other in run.scheduler.waiting[1:]]", "behind = []",
+         "who waits behind a request without a slot is not named"),
+    ),
+    *plant(
         "reference/speculation.py",
         GUESSES,
         ("for n in range(prompt_lookup_max, prompt_lookup_min - 1, -1):",
@@ -31,6 +46,8 @@ MUTANTS: list[Mutant] = [
         "reference/trace_outcomes.py",
         TRACES,
         ("right = min(kept, ", "right = max(0, ", "guesses behind the end are said to be right"),
+        ("if adapter is None or users(run, adapter):", "if adapter is None:",
+         "an adapter that others use is said to be left"),
     ),
     *plant(
         "playground/invariants.py",

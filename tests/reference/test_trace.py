@@ -253,3 +253,98 @@ def test_two_samples_guess_and_several_blocks_are_given_back() -> None:
     said = guessed(two, 3, num_gpu_blocks=12, block_size=1, settings={"max_num_batched_tokens": 9})
     (wrong,) = [text for text in said if "A2 draws “" in text and "given back" in text][:1]
     assert "held nothing but wrong guesses, and are given back" in wrong
+
+
+def test_slots_say_who_uses_which_adapter() -> None:
+    shown = TRACES["adapters"]["moments"]
+    assert all(len(one["slots"]) == 2 for one in shown)
+    for one in shown:
+        running = {seq["request"]: seq.get("adapter") for seq in one["seqs"]}
+        for slot in one["slots"]:
+            wanted = [who for who in one["queues"]["running"] if running[who] == slot["adapter"]]
+            assert slot["users"] == (wanted if slot["adapter"] else [])
+        held = {slot["adapter"] for slot in one["slots"]}
+        assert {running[who] for who in one["queues"]["running"]} <= held | {None}
+    lay = [tuple(slot["adapter"] for slot in one["slots"]) for one in shown]
+    assert list(dict.fromkeys(lay)) == [
+        ("", ""), ("pirate", ""), ("pirate", "verse"), ("french", "verse"), ("french", "pirate"),
+    ]  # fmt: skip
+    assert not any("slots" in one for one in TRACES["prefix-hit"]["moments"])
+
+
+def test_a_prefix_is_found_under_its_adapter_alone() -> None:
+    plans = {one["step"]: one["says"] for one in moments("adapters", "plan")}
+    assert (
+        "The same words in block 0 (pirate) and block 2 (verse) are no hit: their keys are others. "
+        "D is admitted"
+    ) in plans[5]
+    assert "E is admitted. Its first 4 tokens are those of block 2; B holds them" in plans[6]
+    assert "Its adapter verse lies in slot 2, which B uses: nothing is brought." in plans[6]
+    assert "Its first 4 tokens are those of block 0; nobody holds them" in plans[9]  # F
+    assert plans[9].endswith("Its adapter pirate takes slot 2 from verse, which nobody uses.")
+
+
+def test_who_waits_for_a_slot_is_told_so() -> None:
+    plans = {one["step"]: one["says"] for one in moments("adapters", "plan")}
+    assert plans[3] == (
+        "C waits: its adapter french has no slot. In use: pirate (A) and verse (B). D waits behind "
+        "C: nobody overtakes."
+    )
+    assert plans[7].endswith("In use: french (C) and verse (B and E).")
+    drawn = {one["step"]: one["says"] for one in moments("adapters", "drawn")}
+    assert drawn[4].endswith("Nobody uses pirate now. It stays in slot 1 until the slot is wanted.")
+    assert "Nobody uses verse" not in drawn[7]  # B has ended, and E goes on
+
+
+def one_slot(*requests: TracedRequest, **more: Any) -> list[str]:
+    return plans(requests, settings={"max_loras": 1} | more.pop("settings", {}), **more)
+
+
+def test_an_adapter_that_stayed_is_there_for_who_comes_later() -> None:
+    said = one_slot(
+        TracedRequest("A", "To be", (".",), adapter="verse"),
+        TracedRequest("B", "or not", (".",), step=2, adapter="verse"),
+    )
+    assert said[1].endswith("Its adapter verse is brought to slot 1.")
+    assert said[3].endswith("Its adapter verse lies in slot 1: nothing is brought.")
+
+
+def test_several_wait_behind_who_waits_for_a_slot() -> None:
+    said = one_slot(
+        TracedRequest("A", "To be or not", ("to be .",), adapter="verse"),
+        TracedRequest("B", "To be or not", ("to .",), 2, adapter="code"),
+        TracedRequest("C", "To be or not", ("to .",), 2),
+        TracedRequest("D", "To be or not to", ("be .",), 2),
+        enable_prefix_caching=True,
+    )
+    assert said[3].endswith("In use: verse (A). C and D wait behind B: nobody overtakes.")
+
+
+def test_words_that_were_computed_without_an_adapter_are_no_hit_with_one() -> None:
+    said = one_slot(
+        TracedRequest("A", "To be or not to", ("be .",)),
+        TracedRequest("B", "To be or not to", ("be .",), 2, adapter="verse"),
+        enable_prefix_caching=True,
+    )
+    assert "The same words in block 0 (no adapter) are no hit" in said[3]
+
+
+def test_a_request_that_was_swapped_out_comes_back_to_its_adapter() -> None:
+    said = one_slot(
+        TracedRequest("A", "To be or not to", ("be that is the question .",), adapter="verse"),
+        TracedRequest("B", "It was the best of", ("times it was the worst .",), adapter="verse"),
+        num_gpu_blocks=5,
+        num_cpu_blocks=4,
+        settings={"preemption_mode": "swap"},
+    )
+    assert any("There is room again. B comes back" in one and "slot 1" in one for one in said)
+
+
+def test_a_block_of_the_same_adapter_that_is_no_hit_is_not_another_adapter_s() -> None:
+    """One token must be left to compute, so a prompt of one block finds nothing."""
+    said = one_slot(
+        TracedRequest("A", "To be or not", ("to be .",), adapter="verse"),
+        TracedRequest("B", "To be or not", ("to be .",), 2, adapter="verse"),
+        enable_prefix_caching=True,
+    )
+    assert "B is admitted: its 4 tokens" in said[3] and "no hit" not in said[3]
