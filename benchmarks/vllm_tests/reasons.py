@@ -3,7 +3,7 @@
 import re
 
 IMAGES = "images, audio and video are not here"
-LORA = "adapters (LoRA) are not here"
+LORA = "it needs adapters of another model, from the hub"
 SENSE = "what SmolLM2 says: the test wants the sense of a larger model"
 COUNTS = "exact counts of tokens or vectors of the test's own model"
 INSIDE = "it asks vLLM's classes and no server"
