@@ -1,6 +1,7 @@
 """The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.leaves import adapted_leaves, empty_slot, packed
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel
-from jax_engine.operations import device_operations
+from jax_engine.operations import device_operations, this_device
 from jax_engine.weights.low_rank import Slots
 
 
@@ -39,7 +40,10 @@ class AdapterSlots:
     def __init__(self, model: LoadedModel, count: int, max_rank: int, dtype: DTypeLike) -> None:
         self.count, self.dtype = count, held_dtype(dtype)
         leaves = abstract_leaves(model.params, model.config.spec)
-        self.leaves = adapted_leaves(model.config, leaves, count, max_rank)
+        self.leaves = [
+            replace(leaf, layout=replace(leaf.layout, bias_rows=this_device().bias_rows))
+            for leaf in adapted_leaves(model.config, leaves, count, max_rank)
+        ]
         self._specs = [leaf.layout.arrays(self.dtype) for leaf in self.leaves]
         self._write = jax.jit(_write, donate_argnums=0)
         self._changed: list[set[int]] = []  # of each slot, the leaves that its adapter changes
