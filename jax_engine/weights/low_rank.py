@@ -190,7 +190,7 @@ def of_tokens(
     own.pack_a(np.eye(own.in_size), 0, same[0, 0])
     same[0, 1:] = same[0, 0]
     held = {**arrays, A: jnp.asarray(same)}
-    return LowRank(found.astype(jnp.float32), held, own, jnp.int32(0), rows, add)
+    return LowRank(found, held, own, jnp.int32(0), rows, add)
 
 
 def dense_of(low: LowRank) -> tuple[Float[Array, "slots ranks in"], Float[Array, "slots out r1"]]:

@@ -169,10 +169,7 @@ def _expand(
         },
         grid=(len(out) // rows, len(blocks)),
         grid_names=("tile", "block"),
-    )(
-        out, shrunk, b.reshape(-1, *b.shape[3:]), *tiles, layer[None],
-        blocks[:, :, 0], blocks[:, :, 2],
-    )  # fmt: skip
+    )(out, shrunk, b.reshape(-1, *b.shape[3:]), *tiles, layer[None], blocks)
     return added
 
 
@@ -188,8 +185,7 @@ def _expand_body(
     count: Any,  # [NT]
     tile_slots: Any,  # [NT, S]
     layer: Any,  # [1]
-    first: Any,  # [blocks, halves]
-    part: Any,  # [blocks, halves]
+    of_half: Any,  # [blocks, halves, 3]: its first column of the product, 16, and its part
     result: Any,  # [T, out]
     *,
     held: Any,
@@ -203,7 +199,7 @@ def _expand_body(
     number = jnp.clip(layer[0], 0, layers - 1) * slots
     own_rows, some = pl.ds(pl.multiple_of(tile * rows, ALIGNMENT), rows), pl.ds(0, rows)
     halves = [(panel, half) for panel in range(panels) for half in range(2)]
-    columns = [pl.ds(first[block, place], LANES) for place in range(len(halves))]
+    columns = [pl.ds(of_half[block, place, 0], LANES) for place in range(len(halves))]
 
     def panel_of(i: Any) -> Any:
         return (number + tile_slots[tile, i]) * all_panels + block * panels
@@ -231,7 +227,7 @@ def _expand_body(
             for panel, half in halves
         ]
         plgpu.barrier_wait(b_arrived.at[stage])
-        left = [held.at[part[block, place]] for place in range(len(halves))]
+        left = [held.at[of_half[block, place, 2]] for place in range(len(halves))]
         found = _products(left, [b_panels.at[stage, half, panel] for panel, half in halves])
         pl.when(i + STAGES < busy)(functools.partial(fetch, i + STAGES, stage))
         mine = plgpu.across(own, LANES) == tile_slots[tile, i] + 1

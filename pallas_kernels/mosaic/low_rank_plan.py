@@ -1,13 +1,13 @@
-"""How adapters' products are cut into tiles: what the kernels and whoever makes their lists share."""
+"""How products with adapters are cut into tiles, and the lists that kernels look up."""
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-# Rows of a tile, ranks of a block and columns of half a panel, and columns of x that are
-# multiplied at once: the largest multiple of DEPTH that divides them, and is no larger than CHUNK.
-ROWS, LANES, DEPTH, CHUNK = 64, 16, 64, 512
+# Rows of a tile; ranks of a block, columns of half a panel and of a swizzled tile; the most columns
+# of x that are multiplied at once.
+ROWS, LANES, CHUNK = 64, 16, 512
 ALIGNMENT = 8  # rows of a swizzled tile of shared memory
 DTYPE, OUT_DTYPES = "bfloat16", ("bfloat16", "float32")
 
@@ -35,7 +35,7 @@ def rows_of(rows: int) -> int:
 
 def chunk_of(size: int) -> int:
     """Columns of x that are multiplied at once. It may not depend on the number of rows."""
-    return max(part for part in range(DEPTH, CHUNK + 1, DEPTH) if size % part == 0)
+    return max(part for part in range(LANES, CHUNK + 1, LANES) if size % part == 0)
 
 
 def tiles_of(slot: Int[Array, " T"], slots: int) -> Tiles:
@@ -60,8 +60,8 @@ def missing(out: Any, x: Any, a: Any, b: Any, halves: Halves) -> str | None:
         return f"x of {x.dtype} with adapters of {a.dtype} (it has {DTYPE})"
     if out.dtype.name not in OUT_DTYPES:
         return f"products of {out.dtype} (it has {' and '.join(OUT_DTYPES)})"
-    if x.shape[1] % DEPTH:
-        return f"x of {x.shape[1]} columns (a multiple of {DEPTH} is needed)"
+    if x.shape[1] % LANES:
+        return f"x of {x.shape[1]} columns (a multiple of {LANES} is needed)"
     if b.shape[3] % ALIGNMENT:
         return f"B in {b.shape[3]} rows (a multiple of {ALIGNMENT} is needed)"
     if any(count != LANES for _, count, _ in halves):
