@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks.compiled_gpu import layer_launches
+from benchmarks.compiled_gpu import adapted_launches, layer_launches
 from benchmarks.gpu_tables import H100, H200, PROFILED
 from benchmarks.report import ROOT, load_result
 
@@ -250,6 +250,7 @@ VALUES: dict[str, Callable[[], str]] = {
     "h200_enqueue": lambda: f"{_h200_enqueue_ms():.1f}",
     "h200_flash3_us": lambda: f"{_h200_decode_us('FlashAttention 3, paged'):.1f}",
     "h200_triton_us": lambda: f"{_h200_decode_us('triton'):.1f}",
+    "adapted_launches": adapted_launches,
     "layer_launches": layer_launches,
     "padding_tokens": lambda: _padding("tokens"),
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),

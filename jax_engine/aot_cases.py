@@ -44,6 +44,8 @@ QUICK = (
     "step/smollm2-135m-kv-fp8/*",
     "step/llama-3.2-1b-one-graph/decode-1",
     "step/smollm2-135m-invariant/*",
+    "step/smollm2-135m-adapters/*",
+    "step/llama-3.1-8b-adapters/decode-32",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
@@ -158,11 +160,14 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     }
     steps |= {
         f"step/{name}-adapters/{shape}": functools.partial(
-            _step, MODELS[name], with_adapters(SHAPES[shape]), adapters=adapters
+            _step,
+            MODELS[name],
+            with_adapters(SHAPES[shape]),
+            adapters=adapters,
+            held="mosaic" in target.backends,
         )
         for name, adapters in ADAPTERS.items()
         for shape in SHAPES
-        if "mosaic" in target.backends
     }
     return steps | {
         f"step/{name}-one-graph/{shape}": functools.partial(
@@ -181,7 +186,14 @@ def _step(
     mode: CudagraphMode = "PIECEWISE",
     batch_invariant: bool = False,
     adapters: tuple[int, int] | None = None,
+    held: bool = True,
 ) -> Program:
+    """The step of one shape.
+
+    Args:
+        adapters: how many slots there are, and their ranks.
+        held: whether what it starts is held to the limits. XLA's twin starts kernels for each slot.
+    """
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config.spec, dtype, batch_invariant)
     numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
@@ -203,18 +215,20 @@ def _step(
         slots=slots,
     )
     function, arguments = steps.function(shape, kv_cache)
-    held = [leaf.shape for leaf in jax.tree.leaves(params)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
     # Of quantised weights, neither codes may be copied nor their numbers written. Activations of as
     # many tokens as there are groups look like scales.
-    weights = numbers + [one for one in held if one[-2:-1] != (shape.num_tokens,)]
+    weights = numbers + [one for one in shapes if one[-2:-1] != (shape.num_tokens,)]
     weights += [] if slots is None else [one.shape for one in slots.arrays]
     return Program(
         function,
         arguments,
         donated=(1,),
         watched=watch(kv_cache.shape, weights),
-        launches=_launches(config, kind, batch_invariant, shape) if shape.decode_only else 2**62,
-        starts=_starts(config, mode),
+        launches=_launches(config, kind, batch_invariant, shape)
+        if shape.decode_only and held
+        else 2**62,
+        starts=_starts(config, mode) if held else None,
         options=steps.options(shape),
     )
 

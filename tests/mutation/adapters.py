@@ -98,7 +98,7 @@ MUTANTS: list[Mutant] = [
         PLAN,
         ('    fields["adapters"][:count] = [row.adapter for row in rows]\n', "",
          "the device is not told who has an adapter"),
-        ("        shape = replace(shape, lora=True)\n", "        pass\n",
+        ("        shape = with_adapters(shape)\n", "        pass\n",
          "a step with adapters takes the program without them"),
         ("return jnp.where(token < query_start_loc[-1], slots, 0)",
          "return jnp.roll(slots, 1)", "tokens take their neighbours' adapters"),
