@@ -21,6 +21,7 @@ from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
 PAGES = {
+    "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
     "step_profile": "step.md",

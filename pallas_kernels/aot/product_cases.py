@@ -102,7 +102,7 @@ def low_rank_products(target: Target) -> dict[str, Callable[[], Program]]:
     return {
         f"low_rank/mosaic/{product}-r{rank}-{tokens}": partial(_low_rank, product, rank, tokens)
         for product in ("qkv", "down", "gate_up")
-        for rank in (16, 64)
+        for rank in (16, 64, 128 if product == "qkv" else 256)
         for tokens in (1, 32, 512)
         if "mosaic" in target.backends
     }

@@ -26,14 +26,13 @@ from pallas_kernels.mosaic.low_rank_plan import (
     ALIGNMENT,
     LANES,
     ROWS,
+    STAGES,
     Halves,
     Tiles,
     chunk_of,
+    panels_of,
     rows_of,
 )
-
-PANELS = (4, 2, 1)  # of B in a thread block: the first that divides them
-STAGES = 4  # adapters in shared memory
 
 
 def add(
@@ -154,7 +153,7 @@ def _expand(
     interpret: bool,
 ) -> Float[Array, "T out"]:
     rank, parts = b.shape[3] - ALIGNMENT, 1 + max(part for _, _, part in halves)
-    panels = next(some for some in PANELS if b.shape[2] % some == 0)
+    panels = panels_of(b.shape[2], rank)
     blocks = jnp.array(halves, jnp.int32).reshape(-1, 2 * panels, 3)
     added: Array = plgpu.kernel(
         functools.partial(_expand_body, *b.shape[:3], rows),

@@ -8,6 +8,10 @@ from jaxtyping import Array, Int
 # Rows of a tile; ranks of a block, columns of half a panel and of a swizzled tile; the most columns
 # of x that are multiplied at once.
 ROWS, LANES, CHUNK = 64, 16, 512
+PANELS = (4, 2, 1)  # of B in a thread block: the first that divides them, and fits
+STAGES = 4  # adapters in shared memory
+# Ranks of a part, and of all parts together, whose numbers fit into shared memory.
+MOST_RANKS, MOST_RANKS_OF_PARTS = 256, 512
 ALIGNMENT = 8  # rows of a swizzled tile of shared memory
 DTYPE, OUT_DTYPES = "bfloat16", ("bfloat16", "float32")
 
@@ -38,6 +42,13 @@ def chunk_of(size: int) -> int:
     return max(part for part in range(LANES, CHUNK + 1, LANES) if size % part == 0)
 
 
+def panels_of(panels: int, rank: int) -> int:
+    """Panels of B in a thread block."""
+    return next(
+        some for some in PANELS if panels % some == 0 and (some * rank <= MOST_RANKS or some == 1)
+    )
+
+
 def tiles_of(slot: Int[Array, " T"], slots: int) -> Tiles:
     """The adapters of each tile, the same in all layers of a step.
 
@@ -64,6 +75,9 @@ def missing(out: Any, x: Any, a: Any, b: Any, halves: Halves) -> str | None:
         return f"x of {x.shape[1]} columns (a multiple of {LANES} is needed)"
     if b.shape[3] % ALIGNMENT:
         return f"B in {b.shape[3]} rows (a multiple of {ALIGNMENT} is needed)"
+    rank, parts = b.shape[3] - ALIGNMENT, 1 + max(part for _, _, part in halves)
+    if rank > MOST_RANKS or rank * parts > MOST_RANKS_OF_PARTS:
+        return f"{parts} modules with slots of rank {rank} (it has {MOST_RANKS_OF_PARTS} in all)"
     if any(count != LANES for _, count, _ in halves):
         return f"modules whose outputs are no multiples of {LANES}"
     return None
