@@ -131,6 +131,7 @@ def _shrink_body(
             stage = plgpu.rem(i, STAGES)
             plgpu.barrier_wait(a_arrived.at[stage])
             found = plgpu.product(x_chunk, a_chunks.at[stage])
+            plgpu.commit_smem()  # all warps have read this stage
             pl.when(i + STAGES < busy)(functools.partial(fetch, i + STAGES, stage))
             mine = plgpu.across(own, LANES) == tile_slots[tile, i] + 1
             return jnp.where(mine, found, total)
@@ -228,6 +229,7 @@ def _expand_body(
         plgpu.barrier_wait(b_arrived.at[stage])
         left = [held.at[of_half[block, place, 2]] for place in range(len(halves))]
         found = _products(left, [b_panels.at[stage, half, panel] for panel, half in halves])
+        plgpu.commit_smem()  # all warps have read this stage
         pl.when(i + STAGES < busy)(functools.partial(fetch, i + STAGES, stage))
         mine = plgpu.across(own, LANES) == tile_slots[tile, i] + 1
         return tuple(

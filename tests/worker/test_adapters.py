@@ -283,7 +283,8 @@ def test_a_gpu_s_kernels(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = cpu._replace(branches_wait=True, bias_rows=8)
     monkeypatch.setattr(device, "DEVICES", (gpu, *others))
     adapters, used = several(llama), list[bool]()
-    expected = [alone(worker_of(llama, dtype="bfloat16"), 1, 1, one) for one in adapters]
+    worker = worker_of(llama, dtype="bfloat16")
+    expected = [alone(worker, slot, slot, adapters[slot - 1]) for slot in (1, 2, 3)]
     base = logits_of(llama, dtype="bfloat16")
 
     def has_kernel(*call: Any) -> bool:
