@@ -1,6 +1,7 @@
 """What compilers report of the kernels and steps that docs/gpu.md shows. It needs no GPU.
 
     python -m benchmarks.compiled_gpu --save        a few minutes, after `make .venv-aot/.installed`
+    python -m benchmarks.compiled_gpu --adapters --save     the cases with adapters
 
 `python -m pallas_kernels.aot` compiles the cases, in the environment of `make aot`.
 """
@@ -17,7 +18,7 @@ from typing import Any
 from benchmarks.report import ROOT, load_result, write_result
 from pallas_kernels.aot.thunks import Starts
 
-NAME = "compiled_gpu"
+NAME, ADAPTERS = "compiled_gpu", "compiled_adapters"
 PYTHON = ROOT / ".venv-aot" / "bin" / "python"
 EXPERTS = {"xla": "`ragged_dot`", "mosaic": "the Mosaic kernel"}
 EXPERT_ROWS, CODES_TOKENS = (64, 4096), (16, 1536)
@@ -38,7 +39,11 @@ STEPS = {
     "llama-3.1-8b-awq": "Llama-3.1-8B in AWQ's form (4 bits, groups of 128, minimums)",
     "olmoe-1b-7b": "OLMoE 1B-7B, bfloat16",
 }
+ADAPTED, TWIN = "-adapters", "XLA's twin"  # steps with eight adapters of rank 16
+PRODUCTS = {"qkv": "q, k and v", "gate_up": "gate and up", "down": "down"}
+RANKS, ADAPTER_TOKENS = (16, 64), (32, 512)
 GRAPHS = ("llama-3.1-8b", "olmoe-1b-7b")
+_RESOURCES = ("launches of a layer", "graphs of a step", "temporaries")
 STEP_ROWS, CARDS = (1, 32), ("h200", "a100")
 ONE_GRAPH = "-one-graph"  # a suffix of models whose step is one CUDA graph
 
@@ -53,8 +58,21 @@ def globs() -> list[str]:
     ]
 
 
-def compile_all() -> list[dict[str, Any]]:
-    """All outcomes, as `python -m pallas_kernels.aot --json` writes them.
+def globs_with_adapters() -> list[str]:
+    """The names of all cases of the tables of adapters."""
+    return [
+        *(
+            f"low_rank/mosaic/{product}-r{rank}-{tokens}"
+            for product in PRODUCTS
+            for rank in RANKS
+            for tokens in ADAPTER_TOKENS
+        ),
+        *(f"step/llama-3.1-8b{suffix}/decode-{n}" for suffix in ("", ADAPTED) for n in STEP_ROWS),
+    ]
+
+
+def compile_all(names: list[str]) -> list[dict[str, Any]]:
+    """All outcomes of some cases, as `python -m pallas_kernels.aot --json` writes them.
 
     Raises:
         SystemExit: the environment is missing, or a case fails.
@@ -63,7 +81,7 @@ def compile_all() -> list[dict[str, Any]]:
         sys.exit("the compilers are not installed: run `make .venv-aot/.installed` first")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.json"
-        chosen = [word for glob in globs() for word in ("--only", glob)]
+        chosen = [word for glob in names for word in ("--only", glob)]
         command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", "jax_engine.aot_cases"]
         done = subprocess.run([*command, *chosen, "--json", file], cwd=ROOT, check=False)
         if done.returncode:
@@ -86,14 +104,15 @@ def resources(outcome: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _case(card: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = load_result(NAME)["result"][f"{card} {name}"]
+def _case(card: str, name: str, file: str = NAME) -> dict[str, Any]:
+    found: dict[str, Any] = load_result(file)["result"][f"{card} {name}"]
     return found
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
+def _table(header: list[str], rows: list[list[str]], file: str = NAME) -> str:
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    said = f"{load_result(NAME)['date']}, by `python -m benchmarks.{NAME}`."
+    option = " --adapters" * (file == ADAPTERS)
+    said = f"{load_result(file)['date']}, by `python -m benchmarks.{NAME}{option}`."
     return said + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -120,6 +139,37 @@ def codes_table() -> str:
         cells = [words, *(str(one["registers"]) for one in both)]
         lines.append([*cells, *(f"{one['shared_bytes'] / 1024:.0f} KiB" for one in both)])
     return _table(header, lines)
+
+
+def adapters_table() -> str:
+    """Products with eight adapters on an H200."""
+    header = ["a product with eight adapters", "registers", "spills"]
+    header += [f"temporaries, {tokens} rows" for tokens in ADAPTER_TOKENS]
+    lines = []
+    for product, words in PRODUCTS.items():
+        for rank in RANKS:
+            few, many = (
+                _case("h200", f"low_rank/mosaic/{product}-r{rank}-{tokens}", ADAPTERS)
+                for tokens in ADAPTER_TOKENS
+            )
+            cells = [f"{words}, rank {rank}", str(few["registers"]), str(few["spilled_bytes"])]
+            lines.append([*cells, *(f"{one['temporary_mb']:,} MB" for one in (few, many))])
+    return _table(header, lines, ADAPTERS)
+
+
+def adapted_steps_table() -> str:
+    """A decode step of the 8B with adapters beside one without."""
+    header = ["a decode step of Llama-3.1-8B", *_RESOURCES]
+    lines = []
+    for card, by in (("h200", "the kernels"), ("a100", TWIN)):
+        for rows in STEP_ROWS:
+            for suffix, words in (("", "without adapters"), (ADAPTED, f"with, by {by}")):
+                found = _case(card, f"step/llama-3.1-8b{suffix}/decode-{rows}", ADAPTERS)
+                of = f"{rows} sequence{'s' * (rows > 1)} on an {card.upper()}, {words}"
+                starts = found["starts"]
+                cells = [found["launches"], starts["graphs"], f"{found['temporary_mb']:,} MB"]
+                lines.append([of, *map(str, cells)])
+    return _table(header, lines, ADAPTERS)
 
 
 def steps_table() -> str:
@@ -151,6 +201,15 @@ def layer_launches() -> str:
     return str(_case("h200", "step/llama-3.1-8b/decode-1")["launches"])
 
 
+def adapted_launches() -> str:
+    """What adapters add to the kernels and copies of a layer of the 8B on Hopper."""
+    with_some, without = (
+        _case("h200", f"step/llama-3.1-8b{suffix}/decode-32", ADAPTERS)["launches"]
+        for suffix in (ADAPTED, "")
+    )
+    return str(with_some - without)
+
+
 def _steps(cell: Callable[[dict[str, Any]], str]) -> str:
     header = [
         "a decode step of",
@@ -170,10 +229,12 @@ def _steps(cell: Callable[[dict[str, Any]], str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--adapters", action="store_true", help="the cases with adapters")
     args = parser.parse_args()
-    result = {f"{one['target']} {one['case']}": resources(one) for one in compile_all()}
+    outcomes = compile_all(globs_with_adapters() if args.adapters else globs())
+    result = {f"{one['target']} {one['case']}": resources(one) for one in outcomes}
     if args.save:
-        write_result(NAME, result, arguments=args)
+        write_result(ADAPTERS if args.adapters else NAME, result, arguments=args)
 
 
 if __name__ == "__main__":

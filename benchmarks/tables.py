@@ -21,6 +21,7 @@ from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
 PAGES = {
+    "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
     "step_profile": "step.md",
@@ -143,6 +144,8 @@ TABLES = {
     "codes_avx2": partial(codes_table, "linear_avx2"),
     "coupling": speculation.coupling_table,
     "compiled_codes": compiled_gpu.codes_table,
+    "compiled_adapted_steps": compiled_gpu.adapted_steps_table,
+    "compiled_adapters": compiled_gpu.adapters_table,
     "compiled_experts": compiled_gpu.experts_table,
     "compiled_graphs": compiled_gpu.graphs_table,
     "compiled_launches": compiled_gpu.launches_table,

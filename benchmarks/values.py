@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks.compiled_gpu import layer_launches
+from benchmarks.compiled_gpu import adapted_launches, layer_launches
 from benchmarks.gpu_tables import H100, H200, PROFILED
 from benchmarks.report import ROOT, load_result
 
@@ -251,6 +251,7 @@ VALUES: dict[str, Callable[[], str]] = {
     "h200_queued": lambda: f"{_h200_graph_ms('queued_ms'):.1f}",
     "h200_drafts_device": lambda: f"{_h200_drafts('the device accepts'):.0f}",
     "h200_drafts_host": lambda: f"{_h200_drafts('the host accepts'):.0f}",
+    "adapted_launches": adapted_launches,
     "layer_launches": layer_launches,
     "padding_tokens": lambda: _padding("tokens"),
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),

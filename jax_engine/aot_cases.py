@@ -25,10 +25,11 @@ from jax_engine.models.registry import config_from_hf
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import coded_format
 from jax_engine.weights.codes import Kind
+from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.kv_scales import scales_shape
-from jax_engine.worker.step_shape import StepShape
+from jax_engine.worker.step_shape import StepShape, with_adapters
 from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
@@ -43,12 +44,14 @@ QUICK = (
     "step/smollm2-135m-kv-fp8/*",
     "step/llama-3.2-1b-one-graph/decode-1",
     "step/smollm2-135m-invariant/*",
+    "step/smollm2-135m-adapters/*",
+    "step/llama-3.1-8b-adapters/decode-32",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 # Kernels and copies that a layer of a step that decodes may start.
 LAUNCHES, LAUNCHES_OF_CODES, LAUNCHES_OF_EXPERTS = 16, 25, 33
-LAUNCHES_INVARIANT = 17
+LAUNCHES_INVARIANT, LAUNCHES_WITH_ADAPTERS = 17, 27
 
 _LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
 _LLAMA3: dict[str, Any] = _LLAMA | {
@@ -119,6 +122,8 @@ QUANTISED = {
 CACHES = {"smollm2-135m-kv-fp8": "float8_e4m3fn", "smollm2-135m-kv-int8": "int8"}
 # With each step in one CUDA graph (`cudagraph_mode="FULL"`).
 ONE_GRAPH = ("llama-3.2-1b", "llama-3.1-8b", "olmoe-1b-7b")
+# With adapters: how many, and their ranks.
+ADAPTERS = {"smollm2-135m": (8, 16), "llama-3.1-8b": (8, 16)}
 # With `batch_invariant`.
 INVARIANT = ("smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
 SHAPES = {
@@ -153,6 +158,17 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
         for shape in SHAPES
         if "triton" in target.backends
     }
+    steps |= {
+        f"step/{name}-adapters/{shape}": functools.partial(
+            _step,
+            MODELS[name],
+            with_adapters(SHAPES[shape]),
+            adapters=adapters,
+            held="mosaic" in target.backends,
+        )
+        for name, adapters in ADAPTERS.items()
+        for shape in SHAPES
+    }
     return steps | {
         f"step/{name}-one-graph/{shape}": functools.partial(
             _step, MODELS[name], SHAPES[shape], mode="FULL"
@@ -169,7 +185,15 @@ def _step(
     cache_dtype: str = "bfloat16",
     mode: CudagraphMode = "PIECEWISE",
     batch_invariant: bool = False,
+    adapters: tuple[int, int] | None = None,
+    held: bool = True,
 ) -> Program:
+    """The step of one shape.
+
+    Args:
+        adapters: how many slots there are, and their ranks.
+        held: whether what it starts is held to the limits. XLA's twin starts kernels for each slot.
+    """
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config.spec, dtype, batch_invariant)
     numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
@@ -178,6 +202,7 @@ def _step(
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     cache_shape = kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE)
     kv_cache = jax.ShapeDtypeStruct(cache_shape, jnp.dtype(cache_dtype))
+    slots = None if adapters is None else AdapterSlots(model, *adapters, dtype)
     steps = CompiledSteps(
         model,
         block_size=BLOCK_SIZE,
@@ -187,24 +212,32 @@ def _step(
         kv_scales=scales_shape(config, kv_cache.dtype),
         cudagraph_mode=mode,
         batch_invariant=batch_invariant,
+        slots=slots,
     )
     function, arguments = steps.function(shape, kv_cache)
-    held = [leaf.shape for leaf in jax.tree.leaves(params)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
     # Of quantised weights, neither codes may be copied nor their numbers written. Activations of as
     # many tokens as there are groups look like scales.
-    weights = numbers + [one for one in held if one[-2:-1] != (shape.num_tokens,)]
+    weights = numbers + [one for one in shapes if one[-2:-1] != (shape.num_tokens,)]
+    weights += [] if slots is None else [one.shape for one in slots.arrays]
     return Program(
         function,
         arguments,
         donated=(1,),
         watched=watch(kv_cache.shape, weights),
-        launches=_launches(config, kind, batch_invariant) if shape.decode_only else 2**62,
-        starts=_starts(config, mode),
+        launches=_launches(config, kind, batch_invariant, shape)
+        if shape.decode_only and held
+        else 2**62,
+        starts=_starts(config, mode) if held else None,
         options=steps.options(shape),
     )
 
 
-def _launches(config: ModelConfig, kind: Kind | None, batch_invariant: bool) -> int:
+def _launches(
+    config: ModelConfig, kind: Kind | None, batch_invariant: bool, shape: StepShape
+) -> int:
+    if shape.lora:
+        return LAUNCHES_WITH_ADAPTERS
     if batch_invariant:
         return LAUNCHES_INVARIANT
     if config.spec.experts:

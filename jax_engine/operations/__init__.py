@@ -5,6 +5,7 @@
     row_sums.py       the sums in them, which on a CPU have the same bits for any number of rows
     whole_vectors.py  exp and its like, of which the same is true
     numba.py          kernels for a CPU, from `cpu_kernels`
+    mosaic.py         kernels for a GPU, from `pallas_kernels`
     invariant.py      those of a GPU that add in one order for any number of rows
     formats.py        the formats in which weights are held, with which they are multiplied
     report.py         what the choices are, for people

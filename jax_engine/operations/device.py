@@ -43,6 +43,8 @@ class Device(NamedTuple):
             the number of rows, in ways that `row_sums` and `whole_vectors` avoid.
         branches_wait: whether the host waits, in the middle of a program, until the device knows
             which branch of a `lax.cond` to take.
+        bias_rows: rows behind the ranks of an adapter's B. The first has the biases. A GPU copies
+            whole swizzled tiles of 8.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
         served_tokens: the most tokens of a server's step if the user names no other number.
             Streams that decode beside a prompt wait for the whole step.
@@ -70,6 +72,7 @@ class Device(NamedTuple):
     slices_are_copied: bool = False
     bits_by_shape: bool = False
     branches_wait: bool = False
+    bias_rows: int = 1
     logits_are_slow: bool = False
     served_tokens: int = 2048
     look_ahead_tokens: int = 2**31
@@ -108,6 +111,7 @@ DEVICES = (
     Device(
         "gpu",
         branches_wait=True,
+        bias_rows=8,
         accepts_guesses=True,
         invariance="asked",
         # Products take as long as their padded tokens. Above 1,024 at most an eighth is padding.

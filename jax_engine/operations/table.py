@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jax_engine.operations import xla
+from jax_engine.operations import mosaic, xla
 from pallas_kernels.backends import runs_cpu_kernels
 
 # In what weights the kernels for a CPU multiply; other dtypes are left to XLA.
@@ -50,7 +50,7 @@ def device_operations(batch_invariant: bool = False) -> Operations:
     if batch_invariant:
         return _invariant()
     if not runs_cpu_kernels():
-        return XLA
+        return XLA._replace(add_low_rank=mosaic.add_low_rank)
     # Imports Numba, which no GPU needs.
     from jax_engine.operations import numba
 

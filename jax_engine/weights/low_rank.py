@@ -19,6 +19,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.weights.matrix import ArraySpec
+from pallas_kernels.low_rank import Tiles, make_tiles
 
 LANES = 16
 PANEL = 2 * LANES
@@ -37,6 +38,7 @@ class SlotLayout:
         parts: how many modules the weight has.
         halves: 16 columns of the product each: (the first, how many there are, their part). Two of
             them make a panel: of a gated product, those of gate and the same ones of up.
+        bias_rows: rows of B behind its ranks: the biases, and zeros (`Device.bias_rows`).
     """
 
     layers: int
@@ -46,6 +48,7 @@ class SlotLayout:
     max_rank: int
     parts: int
     halves: tuple[tuple[int, int, int], ...]
+    bias_rows: int = 1
 
     @property
     def held_rank(self) -> int:
@@ -58,7 +61,7 @@ class SlotLayout:
         pairs, panels = -(-self.in_size // 2), len(self.halves) // 2
         return {
             A: ArraySpec((*stack, blocks, pairs, PANEL), dtype),
-            B: ArraySpec((*stack, panels, self.held_rank + 1, PANEL), dtype),
+            B: ArraySpec((*stack, panels, self.held_rank + self.bias_rows, PANEL), dtype),
             RANKS: ArraySpec((*stack, self.parts, 2), jnp.dtype(jnp.int32)),
         }
 
@@ -75,6 +78,7 @@ class SlotLayout:
         missing = np.arange(LANES) >= np.array([half[1] for half in self.halves])[:, None]
         rows = values[:, np.where(missing, 0, columns)]  # [L, halves, LANES, ranks]
         rows = jnp.where(missing[..., None], jnp.zeros((), rows.dtype), rows)
+        rows = jnp.pad(rows, ((0, 0), (0, 0), (0, 0), (0, self.bias_rows - 1)))
         rows = rows.reshape(len(values), -1, 2, LANES, rows.shape[-1]).transpose(0, 1, 4, 2, 3)
         return rows.reshape(*rows.shape[:3], PANEL)
 
@@ -115,18 +119,21 @@ class AdapterRows(NamedTuple):
         slot: of each row; 0 for none, and for padding.
         order: the rows, sorted by slot.
         starts: the rows of slot s are order[starts[s]:starts[s + 1]].
+        tiles: which adapters each tile of rows has, for the kernels of a GPU; None elsewhere.
     """
 
     slot: Int[Array, " T"]
     order: Int[Array, " T"]
     starts: Int[Array, " starts"]
+    tiles: Tiles | None = None
 
 
 def sort_rows(slot: Int[Array, " T"], slots: int) -> AdapterRows:
     """Sorts rows by their slots."""
     order = jnp.argsort(slot, stable=True).astype(jnp.int32)
     before = slot[:, None] < jnp.arange(slots + 2)
-    return AdapterRows(slot, order, before.sum(axis=0, dtype=jnp.int32))
+    starts = before.sum(axis=0, dtype=jnp.int32)
+    return AdapterRows(slot, order, starts, make_tiles(slot, slots))
 
 
 class LowRank(NamedTuple):
@@ -175,7 +182,7 @@ def of_tokens(
     spec = own.arrays(arrays[A].dtype)[A]
     same = own.packed_a(jnp.eye(own.in_size, dtype=spec.dtype)[None])
     held = {**arrays, A: jnp.broadcast_to(same, spec.shape)}
-    return LowRank(found.astype(jnp.float32), held, own, jnp.int32(0), rows, add)
+    return LowRank(found, held, own, jnp.int32(0), rows, add)
 
 
 def dense_of(low: LowRank) -> tuple[Float[Array, "slots ranks in"], Float[Array, "slots out r1"]]:
@@ -195,9 +202,10 @@ def dense_of(low: LowRank) -> tuple[Float[Array, "slots ranks in"], Float[Array,
     place, part = _columns(layout)
     rows = b.reshape(slots, -1, ranks)[:, place]
     own = part[:, None] == np.arange(layout.parts)
-    each = jnp.where(own[None, :, :, None], rows[:, :, None, :-1], jnp.zeros((), b.dtype))
+    values, biases = rows[:, :, None, : layout.held_rank], rows[..., layout.held_rank, None]
+    each = jnp.where(own[None, :, :, None], values, jnp.zeros((), b.dtype))
     each = each.reshape(slots, layout.out_size, -1)
-    return a, jnp.concatenate([each, rows[..., -1:]], axis=-1)
+    return a, jnp.concatenate([each, biases], axis=-1)
 
 
 def _columns(layout: SlotLayout) -> tuple[np.ndarray, np.ndarray]:

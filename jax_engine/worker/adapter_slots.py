@@ -1,6 +1,7 @@
 """The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.leaves import adapted_leaves, matrices, of_no_adapter
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel
-from jax_engine.operations import device_operations
+from jax_engine.operations import device_operations, this_device
 from jax_engine.weights.low_rank import RANKS, A, B, SlotLayout, Slots
 
 
@@ -40,7 +41,10 @@ class AdapterSlots:
     def __init__(self, model: LoadedModel, count: int, max_rank: int, dtype: DTypeLike) -> None:
         self.count, self.dtype = count, held_dtype(dtype)
         leaves = abstract_leaves(model.params, model.config.spec)
-        self.leaves = adapted_leaves(model.config, leaves, count, max_rank)
+        self.leaves = [
+            replace(leaf, layout=replace(leaf.layout, bias_rows=this_device().bias_rows))
+            for leaf in adapted_leaves(model.config, leaves, count, max_rank)
+        ]
         self._specs = [leaf.layout.arrays(self.dtype) for leaf in self.leaves]
         # One program for leaves of one layout
         layouts = dict.fromkeys(leaf.layout for leaf in self.leaves)

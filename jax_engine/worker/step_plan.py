@@ -20,7 +20,7 @@ from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
 from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.sparse_edits import sparse_entries
-from jax_engine.worker.step_shape import StepShape, step_shape
+from jax_engine.worker.step_shape import StepShape, step_shape, with_adapters
 
 
 @jax.tree_util.register_dataclass
@@ -128,7 +128,7 @@ def pack_step(
     shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
     shape = _with_extras(shape, step, rows, of_rows, of_samples)
     if this_device().branches_wait and any([row.adapter for row in rows]):
-        shape = replace(shape, lora=True)
+        shape = with_adapters(shape)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
     fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))

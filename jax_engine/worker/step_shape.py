@@ -6,13 +6,16 @@ as many rows as tokens, at most 256. A GPU has more buckets above 256 tokens, al
 (`Device.mixed_tokens`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax_engine.operations.device import this_device
 
 # Dense where ShareGPT's decode steps are; after 64, powers of two.
 DECODE_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 MANY_ROWS = 256
+# A GPU's kernels of adapters copy whole tiles of rows. One more program for each small step would
+# not pay.
+ROWS_WITH_ADAPTERS = 8
 # A step that edits logits has room for both kinds of entries, so that each shape has two programs,
 # not four. The room grows by factors of 16.
 MIN_BIAS, MIN_HISTORY, EDITS_FACTOR = 256, 4096, 16
@@ -80,6 +83,14 @@ def step_shape(
         size = bucket(rows, DECODE_SIZES)
         return StepShape(size, size, bias, history, decode_only=True)
     return StepShape(*_mixed(num_tokens, rows), bias, history)
+
+
+def with_adapters(shape: StepShape) -> StepShape:
+    """The bucket of a step in which some rows have adapters."""
+    if not shape.decode_only:
+        return replace(shape, lora=True)
+    rows = -(-shape.num_rows // ROWS_WITH_ADAPTERS) * ROWS_WITH_ADAPTERS
+    return replace(shape, num_tokens=rows, num_rows=rows, lora=True)
 
 
 def all_step_shapes(max_num_batched_tokens: int, max_num_seqs: int) -> list[StepShape]:

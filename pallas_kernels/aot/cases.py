@@ -17,7 +17,11 @@ import pallas_kernels as pk
 from pallas_kernels.aot.compiling import Program, Refused, array
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.invariant_cases import invariant_cases
-from pallas_kernels.aot.product_cases import grouped_products, quantized_products
+from pallas_kernels.aot.product_cases import (
+    grouped_products,
+    low_rank_products,
+    quantized_products,
+)
 from pallas_kernels.aot.targets import Target
 from pallas_kernels.backends import implementation
 from pallas_kernels.call import Call, Options
@@ -38,6 +42,7 @@ QUICK = (
     "*/xla/int8",
     "grouped_product/mosaic/*",
     "quantized_matmul/mosaic/*-16",
+    "low_rank/mosaic/*-32",
     "attention/triton/*-d128-b16-bf16-invariant",
     "invariant_*/triton/*",
 )
@@ -114,7 +119,7 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     found |= {
         f"merge_partials/xla/{name}": partial(_merge, name) for name in SHORT if "8" not in name
     }
-    found |= grouped_products(target) | quantized_products(target)
+    found |= grouped_products(target) | quantized_products(target) | low_rank_products(target)
     return found | invariant_cases(target)
 
 

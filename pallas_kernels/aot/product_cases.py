@@ -1,4 +1,4 @@
-"""Cases of products: with quantised weights, and with experts' weights."""
+"""Cases of products: with quantised weights, with experts' weights, and with adapters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +11,7 @@ import pallas_kernels as pk
 from pallas_kernels.aot.compiling import Program, array
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
+from pallas_kernels.low_rank import add_low_rank, make_tiles
 
 LAYERS = 4
 
@@ -94,3 +95,52 @@ def _grouped_product(backend: str, rows: int) -> Program:
 
     arguments = (array((rows, 2048), jnp.bfloat16), stack, array((65,)))
     return Program(multiply, arguments, watched=watch(None, [stack.shape]))
+
+
+def low_rank_products(target: Target) -> dict[str, Callable[[], Program]]:
+    """Of eight adapters, by product of a layer of Llama-3.1-8B, ranks and tokens."""
+    return {
+        f"low_rank/mosaic/{product}-r{rank}-{tokens}": partial(_low_rank, product, rank, tokens)
+        for product in ("qkv", "down", "gate_up")
+        for rank in (16, 64, 128 if product == "qkv" else 256)
+        for tokens in (1, 32, 512)
+        if "mosaic" in target.backends
+    }
+
+
+def _low_rank(product: str, rank: int, tokens: int) -> Program:
+    """Over the layers of a stack, as in a model: no layer's slots may be copied out of it."""
+    in_size, sizes = {
+        "qkv": (4096, (4096, 1024, 1024)),
+        "down": (14336, (4096,)),
+        "gate_up": (4096, (14336, 14336)),
+    }[product]
+    halves = [
+        (sum(sizes[:part]) + start, 16, part)
+        for part, size in enumerate(sizes)
+        for start in range(0, size, 16)
+    ]
+    if product == "gate_up":
+        both = zip(halves[: len(halves) // 2], halves[len(halves) // 2 :], strict=True)
+        halves = [half for pair in both for half in pair]
+    a = array((LAYERS, 8, len(sizes) * rank // 16, in_size // 2, 32), jnp.bfloat16)
+    b = array((LAYERS, 8, len(halves) // 2, rank + 8, 32), jnp.bfloat16)
+
+    def add(out: Any, x: Any, a: Any, b: Any, slot: Any) -> Any:
+        tiles = make_tiles(slot, 8)
+
+        def layer(out: Any, number: Any) -> tuple[Any, None]:
+            found = add_low_rank(
+                out, x, a, b, slot, layer=number, halves=tuple(halves), tiles=tiles,
+                backend="mosaic",
+            )  # fmt: skip
+            return found, None
+
+        return lax.scan(layer, out, jnp.arange(LAYERS, dtype=jnp.int32))[0]
+
+    arguments = (
+        array((tokens, sum(sizes)), jnp.bfloat16),
+        array((tokens, in_size), jnp.bfloat16),
+        *(a, b, array((tokens,))),
+    )
+    return Program(add, arguments, watched=watch(None, [a.shape, b.shape]))

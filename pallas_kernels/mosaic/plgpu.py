@@ -73,10 +73,14 @@ def swizzle_bytes(row_bytes: int) -> int:
     return next((size for size in (128, 64, 32) if row_bytes % size == 0), 0)
 
 
-def tiles(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Shared memory in the layout that WGMMA reads: tiles of 8 rows, swizzled."""
+def tiles(shape: tuple[int, ...], dtype: Any, columns: int | None = None) -> Any:
+    """Shared memory in the layout that WGMMA reads: tiles of 8 rows, swizzled.
+
+    Args:
+        columns: of a tile; None: as many as can be. Both operands of a product need as many bytes.
+    """
     itemsize = jnp.dtype(dtype).itemsize
-    size = swizzle_bytes(shape[-1] * itemsize)
+    size = swizzle_bytes((columns or shape[-1]) * itemsize)
     order = (mosaic_gpu.TilingTransform((8, size // itemsize)), mosaic_gpu.SwizzleTransform(size))
     return SMEM(shape, dtype, transforms=order)
 
@@ -105,6 +109,12 @@ def load_rows(ref: Any) -> jax.Array:
 def load_columns(ref: Any) -> jax.Array:
     """Loads one number per column of a WGMMA tile."""
     loaded: jax.Array = mosaic_gpu.load(ref, layout=COLUMNS, optimized=False)
+    return loaded
+
+
+def load_tile(ref: Any) -> jax.Array:
+    """Loads a WGMMA tile."""
+    loaded: jax.Array = mosaic_gpu.layout_cast(ref[...], WGMMA)
     return loaded
 
 

@@ -53,6 +53,15 @@ class Case(NamedTuple):
                     found[part.start : part.stop] += one.bias
         return found
 
+    def size(self, row: int) -> np.ndarray:
+        """The sum of what is added for each column, all of it taken as positive."""
+        found, slot = np.zeros(self.layout.out_size), int(self.slot[row])
+        x = np.abs(np.asarray(self.x[row], np.float64))
+        for part, one in zip(self.columns, self.modules[self.layer][slot - 1], strict=True):
+            if slot and one.a is not None and one.b is not None:
+                found[part.start : part.stop] = np.abs(one.b) @ (np.abs(one.a) @ x)
+        return found
+
 
 def make(
     seed: int,
@@ -67,6 +76,7 @@ def make(
     dtype: Any = jnp.float32,
     x_dtype: Any = None,
     layers: int = 2,
+    bias_rows: int = 1,
 ) -> Case:
     """Random slots.
 
@@ -74,13 +84,14 @@ def make(
         rows: each row's slot.
         sizes: columns of each part.
         ranks: of each slot's parts; 0: the adapter has no such module.
+        bias_rows: as in `SlotLayout`.
     """
     rng = np.random.default_rng(seed)
     ends = np.cumsum([0, *sizes]).tolist()
     columns = [range(start, stop) for start, stop in itertools.pairwise(ends)]
     layout = SlotLayout(
         layers, len(ranks), in_size, ends[-1], max_rank, len(sizes),
-        halves_of(columns, gated=gated),
+        halves_of(columns, gated=gated), bias_rows,
     )  # fmt: skip
     held = {name: np.zeros(one.shape, one.dtype) for name, one in layout.arrays(dtype).items()}
 
@@ -103,10 +114,8 @@ def make(
         for layer, of_layer in enumerate(modules):
             for part, one in enumerate(of_layer[slot]):
                 if one.a is not None and one.b is not None:
-                    first, own = (
-                        part * layout.held_rank,
-                        slice(columns[part].start, columns[part].stop),
-                    )
+                    first = part * layout.held_rank
+                    own = slice(columns[part].start, columns[part].stop)
                     a[layer, first : first + len(one.a)] = one.a
                     held[RANKS][layer, slot, part] = len(one.a), one.bias is not None
                     b[layer, own, : len(one.a)] = one.b

@@ -23,7 +23,9 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "weights/invariant_dense.py": (
         {"pallas_kernels.batch_invariant"}, "a weight format of these kernels"
     ),
-    "weights/low_rank.py": ({"cpu_kernels"}, "what kernels of gated networks take for adapters"),
+    "weights/low_rank.py": (
+        {"cpu_kernels", "pallas_kernels.low_rank"}, "what kernels take for adapters"
+    ),
     "weights/panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
     "weights/w8a8.py": ({"cpu_kernels"}, "a weight format of these kernels"),
 }  # fmt: skip

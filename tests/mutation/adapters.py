@@ -9,6 +9,9 @@ MERGED = ("tests/worker/test_adapters.py", "-k=merged or embedding")
 AS_PEFT = ("tests/lora/test_peft_parity.py", "-k=gemma")
 PLAN = ("tests/worker/test_adapters.py", "-k=bits or program_of_its_own")
 
+GPU_KERNELS = ("tests/kernels/test_mosaic_low_rank.py", "-k=not any_rows and not races")
+ON_A_GPU = ("tests/worker/test_adapters.py", "-k=gpu_s_kernels")
+
 MUTANTS: list[Mutant] = [
     *plant(
         "cpu_kernels/low_rank/shrink.py",
@@ -99,9 +102,60 @@ MUTANTS: list[Mutant] = [
         PLAN,
         ('    fields["adapters"][:count] = [row.adapter for row in rows]\n', "",
          "the device is not told who has an adapter"),
-        ("        shape = replace(shape, lora=True)\n", "        pass\n",
+        ("        shape = with_adapters(shape)\n", "        pass\n",
          "a step with adapters takes the program without them"),
         ("return jnp.where(token < query_start_loc[-1], slots, 0)",
          "return jnp.roll(slots, 1)", "tokens take their neighbours' adapters"),
+    ),
+    *plant(
+        "pallas_kernels/mosaic/low_rank.py",
+        GPU_KERNELS,
+        ("return jnp.where(mine, found, total)", "return found",
+         "rows are shrunk by their tile's last adapter"),
+        ("one + plgpu.down(of.astype(jnp.float32), ROWS)", "one", "Mosaic forgets biases"),
+        ("jnp.where(has, new, old)", "new", "a row without an adapter has 0 added"),
+        ("for piece in (1, 0):", "for piece in (0,):", "shrunk rows are rounded to 8 bits"),
+        (" * blocks + block", " * blocks", "all ranks are the first 16"),
+        ("held.at[of_half[block, place, 2]]", "held.at[0]", "all parts have the first one's A x"),
+        ("all_panels + block * panels", "all_panels", "all columns have the first panels' B"),
+        ("pl.ds(half * LANES, LANES)]\n            plgpu.copy",
+         "pl.ds(0, LANES)]\n            plgpu.copy", "both halves of a panel are the first one"),
+    ),
+    *plant(
+        "pallas_kernels/mosaic/low_rank_plan.py",
+        ("tests/kernels/test_mosaic_low_rank.py", "-k=tile or chunks or panels or refused"),
+        ("dtype=jnp.int32) - 1, slots)", "dtype=jnp.int32), slots)",
+         "a tile's first adapter is left out"),
+        ("(0, tiles * ROWS - len(slot))", "(tiles * ROWS - len(slot), 0)",
+         "rows have the adapters of others"),
+        ("range(LANES, CHUNK + 1, LANES)", "range(LANES, CHUNK, LANES)",
+         "chunks are never as large as they may be"),
+        ("if panels % some == 0 and ", "if ", "the last panels are left out"),
+        ("rank > MOST_RANKS or ", "", "slots that do not fit into shared memory are accepted"),
+    ),
+    *plant(
+        "jax_engine/weights/low_rank.py",
+        ("tests/kernels/test_mosaic_low_rank.py", "-k=twin_reads"),
+        ("rows[..., layout.held_rank, None]", "rows[..., -1:]",
+         "the twin takes a GPU's padding for biases"),
+    ),
+    *plant(
+        "jax_engine/worker/adapter_slots.py",
+        ON_A_GPU,
+        ("bias_rows=this_device().bias_rows", "bias_rows=1", "a GPU's slots are a CPU's"),
+    ),
+    *plant(
+        "jax_engine/operations/table.py",
+        ON_A_GPU,
+        ("return XLA._replace(add_low_rank=mosaic.add_low_rank)", "return XLA",
+         "a GPU's kernels of adapters are not used"),
+    ),
+    *plant(
+        "jax_engine/worker/step_shape.py",
+        ("tests/worker/test_step_shape.py", "-k=adapters"),
+        ("-(-shape.num_rows // ROWS_WITH_ADAPTERS)", "(shape.num_rows // ROWS_WITH_ADAPTERS)",
+         "a step with adapters has no room for its rows"),
+        ("    if not shape.decode_only:\n        return replace(shape, lora=True)\n", "",
+         "steps with prompts and adapters have as many tokens as rows"),
     ),
 ]  # fmt: skip

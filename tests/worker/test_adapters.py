@@ -14,6 +14,8 @@ from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.models.load import open_model
 from jax_engine.operations import device
 from jax_engine.worker.adapter_slots import AdapterSlots
+from pallas_kernels import low_rank
+from pallas_kernels.mosaic import low_rank_plan
 from reference.lora import merged_weights
 from tests.golden.families.checkpoints import cases, tensors_of
 from tests.golden.families.parity import write
@@ -272,6 +274,39 @@ def test_xla_s_twin_is_the_merged_model_too(
 def test_bits_of_xla_s_twin(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_kernels(monkeypatch)
     test_a_row_s_bits_depend_on_its_own_adapter_alone(llama, "float32")
+
+
+def test_a_gpu_s_kernels(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreted: beside XLA's twin, and bits that depend on the row's own adapter alone."""
+    without_kernels(monkeypatch)
+    cpu, *others = device.DEVICES
+    gpu = cpu._replace(branches_wait=True, bias_rows=8)
+    monkeypatch.setattr(device, "DEVICES", (gpu, *others))
+    adapters, used = several(llama), list[bool]()
+    worker = worker_of(llama, dtype="bfloat16")
+    expected = [alone(worker, slot, slot, adapters[slot - 1]) for slot in (1, 2, 3)]
+    base = logits_of(llama, dtype="bfloat16")
+
+    def has_kernel(*call: Any) -> bool:
+        used.append(low_rank_plan.missing(*call) is None)
+        return used[-1]
+
+    monkeypatch.setattr(low_rank, "has_kernel", has_kernel)
+    monkeypatch.setattr("jax_engine.weights.low_rank.make_tiles", low_rank_plan.tiles_of)
+    worker = worker_of(llama, dtype="bfloat16")
+    found = [alone(worker, slot, slot, adapters[slot - 1]) for slot in (1, 2, 3)]
+    # All but the head, whose 61 rows fill no block.
+    assert used[:6] == [True] * 5 + [False]
+    for own, twin in zip(found, expected, strict=True):
+        size = np.abs(twin).max()
+        np.testing.assert_allclose(own, twin, rtol=0, atol=0.03 * size)
+        assert np.abs(own - base).max() > 0.1 * size
+    driver = Driver(worker)
+    for seq in range(4):
+        driver.open(10 + seq, PROMPT, slot=seq)
+    both = np.array([driver.step(*((10 + s, chunk) for s in range(4))) for chunk in CHUNKS])
+    for seq, own in enumerate([base, *found]):
+        assert both[:, seq].tobytes() == own.tobytes(), seq
 
 
 @pytest.mark.parametrize("quantization", ["w8a8"])

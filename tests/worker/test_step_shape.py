@@ -1,5 +1,6 @@
 """Every step fits its shape, and the shapes are few: counted, not sampled."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,13 @@ from hypothesis import strategies as st
 from jax_engine import EngineConfig
 from jax_engine.operations.device import DEVICES
 from jax_engine.worker import step_shape as module
-from jax_engine.worker.step_shape import StepShape, all_step_shapes, largest_step_shape, step_shape
+from jax_engine.worker.step_shape import (
+    StepShape,
+    all_step_shapes,
+    largest_step_shape,
+    step_shape,
+    with_adapters,
+)
 
 DEFAULT = (EngineConfig().resolve_lengths(8192)[1], EngineConfig().max_num_seqs)
 
@@ -132,6 +139,29 @@ def test_shapes_by_hand() -> None:
     assert step_shape(33, 1, 1) == step_shape(40, 32, 32) == StepShape(64, 32)
     assert step_shape(1025, 1, 1) == StepShape(2048, 256)
     assert step_shape(300, 257, 257) == step_shape(1024, 257, 0) == StepShape(1024, 512)
+
+
+@pytest.mark.parametrize(
+    ("rows", "held"), [(1, 8), (2, 8), (8, 8), (12, 16), (24, 24), (48, 48), (256, 256)]
+)
+def test_a_decode_step_with_adapters_has_whole_tiles_of_rows(rows: int, held: int) -> None:
+    alone = step_shape(rows, rows, rows, 1, 1)
+    found = with_adapters(alone)
+    assert found == replace(alone, num_tokens=held, num_rows=held, lora=True)
+
+
+@on_each_device
+@with_fixture
+@given(steps())
+def test_steps_with_adapters_fit_the_rows_of_the_largest(device, case) -> None:
+    limits, (num_tokens, num_seqs, num_samples) = case
+    found = with_adapters(step_shape(num_tokens, num_seqs, min(num_samples, num_seqs)))
+    assert found.num_rows <= largest_step_shape(*limits).num_rows
+
+
+def test_a_step_with_prompts_and_adapters_has_the_shape_of_one_without() -> None:
+    mixed = step_shape(100, 3, 3)
+    assert with_adapters(mixed) == replace(mixed, lora=True)
 
 
 def test_room_for_edits_by_hand() -> None:

@@ -1,0 +1,23 @@
+"""The same operations by kernels for a GPU; the arguments and results are those of `xla.py`."""
+
+from jaxtyping import Array, Float
+
+from jax_engine.operations import xla
+from jax_engine.weights.low_rank import A, B, LowRank
+from pallas_kernels import low_rank
+from pallas_kernels.backends import Backend
+
+
+def add_low_rank(
+    out: Float[Array, "T out"], low: LowRank, backend: Backend = None
+) -> Float[Array, "T out"]:
+    """See `xla.add_low_rank`, which computes what the kernels lack, and on GPUs that have none.
+
+    Args:
+        backend: "mosaic" for the kernels, or an error if they lack the call.
+    """
+    a, b, halves = low.arrays[A], low.arrays[B], low.layout.halves
+    if backend is None and not low_rank.has_kernel(out, low.x, a, b, halves):
+        return xla.add_low_rank(out, low)
+    sizes = {"layer": low.layer, "halves": halves, "tiles": low.rows.tiles}
+    return low_rank.add_low_rank(out, low.x, a, b, low.rows.slot, backend=backend, **sizes)
