@@ -7,6 +7,8 @@ REGISTRY = ("tests/lora/test_registry.py",)
 REQUEST = ("tests/lora/test_request.py",)
 SLOTS = ("tests/core/test_adapter_slots.py",)
 ENGINE = ("tests/engine/test_adapters.py",)
+TEXTS = ("tests/lora/test_own_texts.py",)
+SERVER = ("tests/serving/fields/test_adapters.py",)
 FIELDS = ("tests/serving/fields/test_python_fields.py",)
 ORACLE = ("tests/reference/test_adapter_slots.py", "reference/adapter_slots.py")
 
@@ -38,7 +40,7 @@ MUTANTS: list[Mutant] = [
         REGISTRY,
         ("version is None or version.stamp != stamp", "version is None",
          "files that changed are not read again"),
-        ("files = [place / FILE, place / WEIGHTS]", "files = [place / WEIGHTS]",
+        ("(FILE, WEIGHTS, *TOKENIZER_FILES)", "(WEIGHTS, *TOKENIZER_FILES)",
          "a configuration that changed is not noticed"),
         ("stamp if settled else None", "stamp", "files of one tick are one version"),
         ("            if _stamp(Path(place)) == stamp:\n", "            if True:\n",
@@ -54,6 +56,59 @@ MUTANTS: list[Mutant] = [
          "digest}\n", "", "a path of what is gone"),
         ("if digest is not None and digest not in self._named.values():",
          "if digest is not None:", "what another id means is removed"),
+    ),
+    *plant(
+        "jax_engine/lora/registry.py",
+        TEXTS,
+        ("(FILE, WEIGHTS, *TOKENIZER_FILES)", "(FILE, WEIGHTS)",
+         "a tokenizer that changed is not noticed"),
+        ("                self._check_folder(Path(place))\n", "                pass\n",
+         "an adapter's tokenizer is not read"),
+    ),
+    *plant(
+        "jax_engine/lora/own_texts.py",
+        TEXTS,
+        ("if index <= last and token not in own:", "if token not in own:",
+         "a padded vocabulary is another one"),
+        ("if index <= last and token not in own:", "if False:",
+         "an adapter's tokenizer lacks a token of the model's"),
+        ("            if found != index:\n", "            if found is None:\n",
+         "a token with another id"),
+        ('(("bos", {self._tokenizer.bos_token_id}), ("eos", self._eos))', '()',
+         "texts that end otherwise"),
+        ("        self._known[mark] = None\n", "        pass\n",
+         "the same tokenizer is read with each adapter"),
+        ("            self._known.clear()\n", "            pass\n",
+         "tokenizers are remembered without end"),
+        ("self._check({one.content: index for index, one in described.added.items()}, folder)",
+         "pass", "tokens that are added are not looked at"),
+        ("{} if found == tokenizer.chat.templates else found", "found",
+         "the model's own template counts as the adapter's"),
+        ("templates.get(WITH_TOOLS) if with_tools else None", "None",
+         "an adapter's template for tools is not used"),
+    ),
+    *plant(
+        "jax_engine/engine/conversations.py",
+        TEXTS,
+        ("        if given or one is None or not one.lora_path:\n",
+         "        if one is None or not one.lora_path:\n",
+         "an adapter's template comes before the one that is given"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/prompts.py",
+        SERVER,
+        ("chat.chat_template or settings.chat_template or own",
+         "chat.chat_template or own or settings.chat_template",
+         "an adapter's template comes before the server's"),
+        ("        chat_template=chat.chat_template or settings.chat_template or own,\n",
+         "        chat_template=chat.chat_template or settings.chat_template,\n",
+         "an adapter's template is not used"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/service.py",
+        SERVER,
+        ("        if own is None or self.settings.chat_template is not None:\n",
+         "        if own is None:\n", "calls are read as a template that is not used"),
     ),
     *plant(
         "jax_engine/core/adapter_slots.py",

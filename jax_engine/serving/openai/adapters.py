@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
 from jax_engine.checks import shown
-from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.errors import ConfigError, InvalidRequestError, WeightsError
+from jax_engine.lora.own_texts import own_templates
 from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.async_llm import AsyncLLM
 
@@ -76,6 +77,17 @@ def _refused(value: str, wanted: str) -> ConfigError:
     return ConfigError(f"--lora-modules must be {wanted}, got {shown(value)}")
 
 
+class NamedAdapter(NamedTuple):
+    """An adapter that has a name.
+
+    Attributes:
+        templates: its own chat templates by name; empty: the model's are used.
+    """
+
+    lora: LoRARequest
+    templates: Mapping[str, str]
+
+
 @dataclass
 class Adapters:
     """The adapters by name. A request holds its own: it does not notice that a name goes.
@@ -86,15 +98,15 @@ class Adapters:
 
     llm: AsyncLLM
     base_names: tuple[str, ...]
-    _named: dict[str, LoRARequest] = field(default_factory=dict)
+    _named: dict[str, NamedAdapter] = field(default_factory=dict)
     _ids: Any = field(default_factory=lambda: count(1))
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def get(self, name: str | None) -> LoRARequest | None:
+    def get(self, name: str | None) -> NamedAdapter | None:
         """The adapter of a name; None: it is none's."""
         return None if name is None else self._named.get(name)
 
-    def all(self) -> list[LoRARequest]:
+    def all(self) -> list[NamedAdapter]:
         """All adapters, in the order in which they came."""
         return list(self._named.values())
 
@@ -114,19 +126,29 @@ class Adapters:
             before = self._named.get(module.name)
             if before is not None and not inplace:
                 return False
-            number = next(self._ids) if before is None else before.lora_int_id
+            number = next(self._ids) if before is None else before.lora.lora_int_id
             path = os.path.abspath(os.path.expanduser(module.path))
             new = LoRARequest(module.name, number, path, module.base_model_name)
             await self.llm.add_lora(new)
-            self._named[module.name] = new
+            self._named[module.name] = NamedAdapter(new, await self._templates(new))
         return True
+
+    async def _templates(self, lora: LoRARequest) -> Mapping[str, str]:
+        """The chat templates of an adapter's files, read in another thread."""
+        if self.llm.config.skip_tokenizer_init:
+            return {}
+        read = self.llm.text_encoder().beside
+        try:
+            return await read(own_templates, lora.lora_path, self.llm.text_tokenizer())
+        except WeightsError as error:
+            raise InvalidRequestError(f"lora_request {lora.lora_name!r}: {error}") from error
 
     async def unload(self, name: str) -> bool:
         """Forgets a name, and whatever runs with it goes on; False if there is no such name."""
         gone = self._named.pop(name, None)
         if gone is None:
             return False
-        await self.llm.remove_lora(gone.lora_int_id)
+        await self.llm.remove_lora(gone.lora.lora_int_id)
         return True
 
     async def load_all(self, modules: Sequence[LoRAModule]) -> None:

@@ -10,9 +10,11 @@ from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM, ConfigError, InvalidRequestError, LoRARequest
 from jax_engine.lora.modules import Modules
-from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, lora_modules
+from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, NamedAdapter, lora_modules
 from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.requests import ChatRequest
 from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.openai.tools.formats import FORMATS
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.lora.adapters import tensors_of, write_folder
 from tests.serving.fields.cases import TEMPLATE
@@ -30,6 +32,14 @@ ASKS: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": HI, "max_tokens": 1},
     "/v1/embeddings": {"input": "x"},
     "/pooling": {"input": "x"},
+}
+CHATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HI},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": HI, "max_tokens": 1},
+    "/tokenize": {"messages": HI},
+    "/pooling": {"messages": HI, "add_generation_prompt": True},
+    "/v1/embeddings": {"messages": HI, "add_generation_prompt": True},
 }
 
 
@@ -87,7 +97,7 @@ def test_a_request_has_the_adapter_that_it_names(path: str, offered: Any, french
 def test_an_answer_has_the_name_that_was_asked_for(path: str, fields_checkpoint: Path) -> None:
     llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
     service = Service(llm, ServerSettings(names=("tiny", "other"), chat_template=TEMPLATE))
-    service.adapters._named["french"] = LoRARequest("french", 1, "nowhere")
+    service.adapters._named["french"] = NamedAdapter(LoRARequest("french", 1, "nowhere"), {})
     client = TestClient(make_app(service))
     for model, said in (("french", "french"), ("other", "tiny")):
         answer = client.post(path, json=ASKS[path] | {"model": model})
@@ -182,3 +192,55 @@ def test_wrong_values_of_the_flag(value: str) -> None:
         lora_modules([value])
     with pytest.raises(ConfigError, match="twice"):
         lora_modules(["a=b", "a=c"])
+
+
+@pytest.mark.parametrize("path", CHATS)
+def test_a_conversation_has_its_adapter_s_template(
+    path: str, fields_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Unless the server was started with one."""
+    tokenizer, found = load_tokenizer(fields_checkpoint), []
+    for template in (None, TEMPLATE):
+        llm: Any = ScriptedLLM(tokenizer)
+        service = Service(llm, ServerSettings(names=("tiny",), chat_template=template))
+        lora = LoRARequest("french", 1, str(tmp_path))
+        own = {"default": "mine {{ messages[0].content }}"}
+        service.adapters._named["french"] = NamedAdapter(lora, own)
+        client = TestClient(make_app(service))
+        for model in ("french", "tiny"):
+            answer = client.post(path, json=CHATS[path] | {"model": model})
+            prompt = llm.asked[-1][0]["prompt_token_ids"] if llm.asked else answer.json()["tokens"]
+            found.append(tokenizer.decode(prompt))
+    assert found == ["mine hi", *3 * ["[user]hi[assistant]"]]
+
+
+def test_calls_are_read_as_the_adapter_s_template_tells(fields_checkpoint: Path) -> None:
+    """Unless the server was told otherwise."""
+    llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
+    request = ChatRequest(messages=HI)
+    for own, wanted in (("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("plain", None)):
+        request.use(LoRARequest("french", 1, "nowhere"), {"default": own})
+        for options, form in (
+            ({}, wanted),
+            ({"chat_template": "<tool_call>"}, "hermes"),
+            ({"tool_call_parser": "hermes"}, "hermes"),
+        ):
+            service = Service(llm, ServerSettings(names=("tiny",), **options))
+            assert service.dialect_of(request).calls is (FORMATS[form] if form else None)
+
+
+def test_a_loaded_adapter_brings_its_template(offered: Any, tmp_path: Path) -> None:
+    one, client, modules = offered
+    path = one.write("mine", modules, 3)
+    (Path(path) / "chat_template.jinja").write_text("mine")
+    assert client.post(LOAD, json={"lora_name": "mine", "lora_path": path}).status_code == 200
+    assert one.service.adapters.get("mine").templates == {"default": "mine"}
+    (Path(path) / "tokenizer_config.json").write_text("{")
+    again = {"lora_name": "mine", "lora_path": path, "load_inplace": True}
+    refused = client.post(LOAD, json=again)
+    assert refused.status_code == 400 and "is unreadable" in refused.text
+    (Path(path) / "tokenizer_config.json").unlink()
+    (Path(path) / "added_tokens.json").write_text('{"<new>": 400}')
+    refused = client.post(LOAD, json=again)
+    assert refused.status_code == 400 and "'<new>'" in refused.text
+    client.post(UNLOAD, json={"lora_name": "mine"})
