@@ -248,6 +248,10 @@ class LLMEngine:
         Raises:
             InvalidRequestError: As `read_lora`.
         """
+        return self.load_lora(lora_request)[0]
+
+    def load_lora(self, lora_request: LoRARequest) -> tuple[bool, str]:
+        """As `add_lora`; also returns the adapter's digest, which a `LoRARequest` may ask for."""
         self._check_takes(lora_request)
         return self._adapters.add(lora_request)
 

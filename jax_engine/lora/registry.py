@@ -102,7 +102,28 @@ class AdapterRegistry:
                         request.lora_tensors, config, self.modules, self._max_lora_rank
                     )
                 )
-            return self._at(request.lora_path)
+            if request.digest is None:
+                return self._at(request.lora_path)
+            return self._version(request.lora_path, request.digest)
+
+    def _version(self, path: str, digest: str) -> Adapter:
+        """The version that is meant, from memory, else from its files.
+
+        Raises:
+            WeightsError: The files have another one now.
+        """
+        with self._lock:
+            held = self._alive.get(digest)
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+                return self._kept[digest]
+        found = self._at(path) if held is None else self._keep(held)
+        if found.digest != digest:
+            raise WeightsError(
+                f"{path} has changed since it was loaded, and the version that was loaded is no "
+                f"longer in memory (max_cpu_loras is {self._capacity}): load it again."
+            )
+        return found
 
     @property
     def modules(self) -> Modules:
@@ -111,18 +132,18 @@ class AdapterRegistry:
             self._modules = self._make_modules()
         return self._modules
 
-    def add(self, request: LoRARequest) -> bool:
+    def add(self, request: LoRARequest) -> tuple[bool, str]:
         """Reads an adapter ahead, and notes its id as long as it is kept. Raises as `adapter`.
 
         Returns:
-            Whether the id was new, or now means another adapter.
+            Whether the id was new, or now means another adapter; and this adapter's digest.
         """
         digest = self.adapter(request).digest
         with self._lock:
             before = self._named.get(request.lora_int_id)
             if digest in self._kept:
                 self._named[request.lora_int_id] = digest
-        return before != digest
+        return before != digest, digest
 
     def remove(self, lora_id: int) -> bool:
         """Forgets an id, and its adapter if no other id means it; whether there was one.

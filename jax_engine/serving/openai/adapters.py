@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -126,12 +126,22 @@ class Adapters:
             before = self._named.get(module.name)
             if before is not None and not inplace:
                 return False
-            number = next(self._ids) if before is None else before.lora.lora_int_id
-            path = os.path.abspath(os.path.expanduser(module.path))
-            new = LoRARequest(module.name, number, path, module.base_model_name)
-            await self.llm.add_lora(new)
-            self._named[module.name] = NamedAdapter(new, await self._templates(new))
+            self._named[module.name] = await self._read(module, before)
         return True
+
+    async def _read(self, module: LoRAModule, before: NamedAdapter | None) -> NamedAdapter:
+        """The adapter that comes in the place of another, whose id it gets."""
+        path = os.path.abspath(os.path.expanduser(module.path))
+        number = next(self._ids) if before is None else before.lora.lora_int_id
+        new = LoRARequest(module.name, number, path, module.base_model_name)
+        templates = await self._templates(new)
+        loaded = await self.llm.load_lora(new)
+        if self._named.get(module.name) is not before:
+            # The name was unloaded meanwhile, and its id was forgotten before this load or after.
+            loaded = replace(loaded, lora_int_id=next(self._ids))
+            await self.llm.add_lora(loaded)
+            await self.llm.remove_lora(number)
+        return NamedAdapter(loaded, templates)
 
     async def _templates(self, lora: LoRARequest) -> Mapping[str, str]:
         """The chat templates of an adapter's files, read in another thread."""

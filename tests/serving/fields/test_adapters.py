@@ -1,6 +1,7 @@
 """Adapters as models of a server: names, files that change, and who may change the list."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,57 @@ def test_an_unloaded_name_is_gone_and_its_requests_keep_it(offered: Any, french:
     assert one.accepted[0].group.adapter is not None
     assert client.post("/v1/completions", json=ask).status_code == 404
     assert client.post(UNLOAD, json={"lora_name": "french"}).status_code == 404
+
+
+def test_a_name_is_the_version_that_was_loaded(offered: Any, french: str) -> None:
+    """Whatever becomes of its files, until it is loaded again."""
+    one, client, modules = offered
+    one.accepted.clear()
+    ask = ASKS["/v1/completions"] | {"model": "french"}
+    again = {"lora_name": "french", "lora_path": french, "load_inplace": True}
+    client.post("/v1/completions", json=ask)
+    one.write("french", modules, 5)
+    client.post("/v1/completions", json=ask)
+    assert client.post(LOAD, json=again).status_code == 200
+    client.post("/v1/completions", json=ask)
+    shutil.rmtree(french)
+    assert client.post("/v1/completions", json=ask).status_code == 200
+    assert client.post(LOAD, json=again).status_code == 400
+    client.post("/v1/completions", json=ask)
+    digests = [found.group.adapter.digest for found in one.accepted]
+    assert digests[0] == digests[1] and len({*digests[2:]}) == 1
+    assert digests[0] != digests[2] and len(digests) == 5
+    assert client.get("/v1/models/french").json()["root"] == french
+
+
+@pytest.mark.parametrize("unload_at", ["load", "add"])
+def test_a_name_that_is_unloaded_while_it_is_loaded_has_an_id(
+    unload_at: str, offered: Any, french: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unload waits for no load. What is loaded in place then has an id of its own."""
+    one, client, _ = offered
+    adapters, load = one.service.adapters, one.llm.load_lora
+    before = {adapters.get("french").lora.lora_int_id}
+
+    async def unloaded(lora: LoRARequest) -> LoRARequest:
+        if unload_at == "load":
+            assert await adapters.unload("french")
+        loaded: LoRARequest = await load(lora)
+        if unload_at == "add":
+            assert await adapters.unload("french")
+        return loaded
+
+    monkeypatch.setattr(one.llm, "load_lora", unloaded)
+
+    async def calls() -> None:
+        others = await one.llm.list_loras() - before
+        assert await adapters.load(LoRAModule("french", french), inplace=True)
+        number = adapters.get("french").lora.lora_int_id
+        assert await one.llm.list_loras() == others | {number}
+        assert await adapters.unload("french")
+        assert await one.llm.list_loras() == others
+
+    client.portal.call(calls)
 
 
 @pytest.mark.parametrize(
