@@ -1,11 +1,14 @@
 """Outputs of requests, with the names of vLLM's `RequestOutput`."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jax_engine.logprobs import FlatLogprobs, Logprob
-from jax_engine.lora.request import LoRARequest
+
+if TYPE_CHECKING:
+    from jax_engine.lora.request import LoRARequest  # imports what takes long
 
 
 @dataclass(slots=True)
@@ -93,7 +96,7 @@ class RequestOutput:
     num_cached_tokens: int = 0
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
     prompt_logprobs: list[dict[int, Logprob] | None] | FlatLogprobs | None = None
-    lora_request: LoRARequest | None = None
+    lora_request: "LoRARequest | None" = None
 
 
 @dataclass(slots=True)

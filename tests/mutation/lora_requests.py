@@ -80,6 +80,12 @@ MUTANTS: list[Mutant] = [
          "        return NamedAdapter(new, templates)\n", "a name goes by its files"),
     ),
     *plant(
+        "jax_engine/commands/batch_files/running.py",
+        ("tests/commands/test_generate_runs.py",),
+        ("        await service.adapters.load_all(self.settings.lora_modules)\n", "",
+         "a file's requests find no adapters"),
+    ),
+    *plant(
         "jax_engine/lora/registry.py",
         TEXTS,
         ("(FILE, WEIGHTS, *TOKENIZER_FILES)", "(FILE, WEIGHTS)",

@@ -147,9 +147,9 @@ class Adapters:
         """The chat templates of an adapter's files, read in another thread."""
         if self.llm.config.skip_tokenizer_init:
             return {}
-        read = self.llm.text_encoder().beside
+        tokenizer = self.llm.text_tokenizer()
         try:
-            return await read(own_templates, lora.lora_path, self.llm.text_tokenizer())
+            return await asyncio.to_thread(own_templates, lora.lora_path, tokenizer)
         except WeightsError as error:
             raise InvalidRequestError(f"lora_request {lora.lora_name!r}: {error}") from error
 
