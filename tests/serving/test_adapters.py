@@ -28,9 +28,12 @@ SETTINGS: dict[str, Any] = {
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 ADAPTED = [f"model.layers.0.{name}_proj" for name in ("self_attn.q", "self_attn.v", "mlp.down")]
 COMPLETE = "/v1/completions"
-SHORT: dict[str, Any] = {"prompt": "ab", "max_tokens": 12, "temperature": 0, "ignore_eos": True,
-                         "return_token_ids": True}  # fmt: skip
-LONG = SHORT | {"max_tokens": 60}
+# More than a block of the cache
+SHORT: dict[str, Any] = {
+    "prompt": 10 * "ab", "max_tokens": 12, "temperature": 0, "ignore_eos": True,
+    "return_token_ids": True,
+}  # fmt: skip
+LONG = SHORT | {"max_tokens": 40}
 
 
 class Server:
