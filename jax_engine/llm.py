@@ -241,7 +241,8 @@ class LLM:
             sampling_params: One for all conversations, or one for each.
             options: As for `generate` (`priority`, `timeout`, ...), with one value for each
                 conversation.
-            chat_template: Jinja, in place of the model's own.
+            chat_template: Jinja, in place of the model's own, and of an adapter's own, which comes
+                before the model's.
             chat_template_content_format: The form of contents for the template: "string", "openai"
                 (lists of parts), or "auto", which the template accepts.
             add_generation_prompt: End the prompt with the header of the model's turn.
@@ -260,6 +261,7 @@ class LLM:
             messages,
             tokenization_kwargs,
             cannot_fit=self._length_of(sampling_params),
+            lora_request=lora_request,
             chat_template=self.chat_template if chat_template is None else chat_template,
             chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,

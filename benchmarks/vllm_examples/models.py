@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from benchmarks.compare.checkpoint import hf_config, hf_directory
+from benchmarks.report import ROOT
 from jax_engine.models.default_model import default_model_path
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
@@ -33,6 +34,7 @@ KINDS = {
     "SmolLM2 with random labels of tokens": {"labels": 9, "head": "TokenClassification"},
 }
 _SCORE, _CLASSES, _TOKEN_SCORE, _LABELS = list(KINDS)[3:]
+ADAPTER = "an adapter of SmolLM2"
 
 STAND_INS = {
     "facebook/opt-125m": TEXT,
@@ -55,6 +57,9 @@ STAND_INS = {
     "Skywork/Skywork-Reward-V2-Qwen3-0.6B": _SCORE,
     "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
     "boltuix/NeuroBERT-NER": _LABELS,
+    "meta-llama/Llama-3.2-3B-Instruct": TEXT,
+    "jeeejeee/llama32-3b-text2sql-spider": ADAPTER,
+    "AmirMohseni/skywork-qwen3-0.6b-reward-lora": ADAPTER,
 }
 _DECLARED = ("is_matryoshka",)
 _REVISION = "0" * 40
@@ -63,6 +68,7 @@ _REVISION = "0" * 40
 def hub_cache(folder: Path) -> Path:
     """A folder for `HF_HOME` in which every name of `STAND_INS` is found."""
     directories = {kind: _directory(folder / "kinds", kind) for kind in KINDS}
+    directories[ADAPTER] = ROOT / "examples" / "adapters" / "pirate"
     for name, kind in STAND_INS.items():
         repository = folder / "hub" / f"models--{name.replace('/', '--')}"
         snapshot = repository / "snapshots" / _REVISION

@@ -21,7 +21,12 @@ from tqdm import tqdm
 
 from jax_engine.cli_config import add_config_flag
 from jax_engine.commands.answering.flags import add_sampling_flags, sampling_fields
-from jax_engine.commands.serve_flags import DEFAULT_NAME, check_given
+from jax_engine.commands.serve_flags import (
+    DEFAULT_NAME,
+    add_lora_modules,
+    check_given,
+    checked_lora_modules,
+)
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="what requests may call the model (MODEL)",
     )
+    add_lora_modules(parser)
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
     add_sampling_flags(parser)
 
@@ -137,6 +143,7 @@ def _batch(args: argparse.Namespace, output: "Output", progress: Callable[[int],
 
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
+        lora_modules=checked_lora_modules(args),
         chat_template=load_chat_template(args.chat_template),
         max_body_bytes=2 * MAX_LINE,  # written again, a line may be longer
     )

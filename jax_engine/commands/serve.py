@@ -17,9 +17,14 @@ import ssl
 import threading
 from typing import TYPE_CHECKING
 
-from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLES, add_arguments, check
+from jax_engine.commands.serve_flags import (
+    DEFAULT_NAME,
+    KEY_VARIABLES,
+    add_arguments,
+    check,
+    checked_lora_modules,
+)
 from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import ConfigError
 from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template, renderer_class
 
@@ -36,21 +41,18 @@ logger = logging.getLogger("jax_engine")
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal, or the engine's end; returns the exit status."""
-    from jax_engine.serving.openai.adapters import lora_modules
     from jax_engine.serving.openai.server import bound_socket, bound_unix_socket
     from jax_engine.serving.openai.service import ServerSettings
     from jax_engine.serving.openai.tls import tls_context
 
     check(args)
-    modules = lora_modules(args.lora_modules)
+    modules = checked_lora_modules(args)
     os.environ[FORMAT_VARIABLE] = args.log_format  # the engine's process has it from here
     show_progress_lines("uvicorn")
     args.model = args.model_tag or args.model
-    if modules and not args.enable_lora:
-        raise ConfigError("--lora-modules needs --enable-lora")
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
-        lora_modules=tuple(modules),
+        lora_modules=modules,
         chat_template=load_chat_template(args.chat_template),
         trust_request_chat_template=args.trust_request_chat_template,
         tool_call_parser=args.tool_call_parser,

@@ -2,11 +2,15 @@
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from jax_engine.cli_config import add_config_flag
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import FORMAT_VARIABLE
+
+if TYPE_CHECKING:
+    from jax_engine.serving.openai.adapters import LoRAModule
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
@@ -66,6 +70,26 @@ def _add_access(group: "argparse._ArgumentGroup") -> None:
     )
 
 
+def add_lora_modules(group: "argparse._ActionsContainer") -> None:
+    """Adds the flag of adapters, for who calls `checked_lora_modules`."""
+    group.add_argument(
+        "--lora-modules",
+        nargs="+",
+        metavar="NAME=PATH",
+        help='LoRA adapters that "model" may name, or JSON with "name" and "path" (none)',
+    )
+
+
+def checked_lora_modules(args: argparse.Namespace) -> "tuple[LoRAModule, ...]":
+    """The adapters of the flag. Raises ConfigError if it is wrong, or the engine takes none."""
+    from jax_engine.serving.openai.adapters import lora_modules
+
+    modules = lora_modules(args.lora_modules)
+    if modules and not args.enable_lora:
+        raise ConfigError("--lora-modules needs --enable-lora")
+    return tuple(modules)
+
+
 def _add_model(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
     add(
@@ -74,12 +98,7 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         metavar="NAME",
         help="what clients may call the model; the first is its name in answers (MODEL)",
     )
-    add(
-        "--lora-modules",
-        nargs="+",
-        metavar="NAME=PATH",
-        help='LoRA adapters that "model" may name, or JSON with "name" and "path" (none)',
-    )
+    add_lora_modules(group)
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
     add(
         "--trust-request-chat-template",

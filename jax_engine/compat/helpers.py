@@ -6,9 +6,13 @@ import socket
 import uuid
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from jax_engine.engine.saved_state import PATTERN
 from jax_engine.operations import this_device
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 
 def init_logger(name: str) -> logging.Logger:
@@ -46,6 +50,13 @@ def get_ip() -> str:
 def cleanup_dist_env_and_memory(shutdown_ray: bool = False) -> None:
     """Frees the memory of engines that nobody holds any more; there are no other processes."""
     gc.collect()
+
+
+def hf_api() -> "HfApi":
+    """The hub, as `huggingface_hub` asks it."""
+    from huggingface_hub import HfApi  # slow to import
+
+    return HfApi()
 
 
 class Platform:

@@ -46,6 +46,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
         "jax_engine.engine.vllm_processors",
         "process_dict_updates",
     ),
+    ("vllm.transformers_utils.repo_utils", "jax_engine.compat.helpers", "hf_api"),
     ("vllm.lora.request", "jax_engine.lora.request", "LoRARequest"),
     ("vllm.tokenizers", "jax_engine.compat.tokenizers", "get_tokenizer"),
     ("vllm.transformers_utils.tokenizer", "jax_engine.compat.tokenizers", "get_tokenizer"),

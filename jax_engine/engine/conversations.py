@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.tokenization_options import tokenized
-from jax_engine.errors import InvalidRequestError
+from jax_engine.errors import InvalidRequestError, WeightsError
+from jax_engine.lora.own_texts import own_template, own_templates
+from jax_engine.lora.request import one_lora_each
 from jax_engine.tokenization.chat_content import ContentFormat, Message
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.typed_fields import check_types
@@ -64,12 +67,16 @@ def chat_prompts(
 def chat_texts(
     tokenizer: Tokenizer,
     messages: Sequence[Message] | Sequence[Sequence[Message]],
+    *,
+    lora_request: Any = None,
     **options: Any,
 ) -> list[str]:
     """Writes one conversation, or each of several, as the text of a prompt.
 
     Args:
         messages: A list of dicts with "role" and "content", or several such lists.
+        lora_request: As for `LLM.chat`; of these adapters the templates are used, if they have any
+            and `chat_template` is None.
         options: Fields of `ChatOptions`.
 
     Raises:
@@ -93,12 +100,13 @@ def chat_texts(
     one_only = bool(messages) and isinstance(messages[0], Mapping)
     conversations: Any = [messages] if one_only else messages
     texts: list[str] = []
-    for i, conversation in enumerate(conversations):
+    templates = _templates_each(tokenizer, lora_request, checked, len(conversations))
+    for i, (conversation, template) in enumerate(zip(conversations, templates, strict=True)):
         try:
             text = tokenizer.apply_chat_template(
                 conversation,
                 tokenize=False,
-                chat_template=checked.chat_template,
+                chat_template=template,
                 content_format=checked.chat_template_content_format,
                 add_generation_prompt=checked.add_generation_prompt,
                 continue_final_message=checked.continue_final_message,
@@ -110,3 +118,29 @@ def chat_texts(
             raise InvalidRequestError(f"{where}{error}") from error
         texts.append(text)
     return texts
+
+
+def _templates_each(
+    tokenizer: Tokenizer, lora_request: Any, options: ChatOptions, count: int
+) -> list[str | None]:
+    """The template of each conversation: what is given, else its adapter's; None: the model's.
+
+    Raises:
+        InvalidRequestError: They are no adapters, or not as many, or a folder is damaged.
+    """
+    with_tools = bool(options.tools)
+
+    @cache
+    def of(path: str) -> str | None:
+        return own_template(own_templates(path, tokenizer), with_tools=with_tools)
+
+    given, found = options.chat_template, []
+    for one in one_lora_each(lora_request, count):
+        if given or one is None or not one.lora_path:
+            found.append(given)
+            continue
+        try:
+            found.append(of(one.lora_path))
+        except WeightsError as error:
+            raise InvalidRequestError(f"lora_request {one.lora_name!r}: {error}") from error
+    return found

@@ -49,6 +49,7 @@ from jax_engine.errors import (
 from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.leaves import check_of
 from jax_engine.lora.modules import modules_of
+from jax_engine.lora.own_texts import TokenizerCheck
 from jax_engine.lora.registry import AdapterRegistry
 from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
 from jax_engine.metrics import Metric
@@ -101,6 +102,7 @@ class LLMEngine:
             check=None
             if parts.modules
             else check_of(parts.model_config, self.config.max_lora_rank),
+            check_folder=None if self.tokenizer is None else TokenizerCheck(self.tokenizer, eos),
         )
         self._pid = os.getpid()
         self.driver: int | None = None
@@ -246,6 +248,10 @@ class LLMEngine:
         Raises:
             InvalidRequestError: As `read_lora`.
         """
+        return self.load_lora(lora_request)[0]
+
+    def load_lora(self, lora_request: LoRARequest) -> tuple[bool, str]:
+        """As `add_lora`; also returns the adapter's digest, which a `LoRARequest` may ask for."""
         self._check_takes(lora_request)
         return self._adapters.add(lora_request)
 

@@ -26,6 +26,7 @@ from jax_engine.errors import (
 from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.assemble import check_fits
 from jax_engine.lora.modules import Modules
+from jax_engine.lora.own_texts import TOKENIZER_FILES
 from jax_engine.lora.peft import WEIGHTS, adapter_of_arrays
 from jax_engine.lora.peft_config import FILE
 from jax_engine.lora.read import read_adapter
@@ -57,6 +58,7 @@ class AdapterRegistry:
             those that were pinned. An adapter that a request holds is found as long as it does.
         clock: The time that files are stamped with, in seconds.
         check: Raises WeightsError for an adapter that the device cannot compute.
+        check_folder: Raises an error for a folder with texts that are not the model's.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class AdapterRegistry:
         capacity: int,
         clock: Callable[[], float] = time.time,
         check: Callable[[Adapter], None] | None = None,
+        check_folder: Callable[[Path], None] | None = None,
     ) -> None:
         self._make_modules = modules
         self._modules: Modules | None = None
         self._max_lora_rank, self._capacity = max_lora_rank, capacity
-        self._clock, self._check = clock, check
+        self._clock, self._check, self._check_folder = clock, check, check_folder
         # Never held while files are read: who reads a large file delays nobody else.
         self._lock = Lock()
         self._kept: OrderedDict[str, Adapter] = OrderedDict()  # by digest, newest use last
@@ -99,7 +102,28 @@ class AdapterRegistry:
                         request.lora_tensors, config, self.modules, self._max_lora_rank
                     )
                 )
-            return self._at(request.lora_path)
+            if request.digest is None:
+                return self._at(request.lora_path)
+            return self._version(request.lora_path, request.digest)
+
+    def _version(self, path: str, digest: str) -> Adapter:
+        """The version that is meant, from memory, else from its files.
+
+        Raises:
+            WeightsError: The files have another one now.
+        """
+        with self._lock:
+            held = self._alive.get(digest)
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+                return self._kept[digest]
+        found = self._at(path) if held is None else self._keep(held)
+        if found.digest != digest:
+            raise WeightsError(
+                f"{path} has changed since it was loaded, and the version that was loaded is no "
+                f"longer in memory (max_cpu_loras is {self._capacity}): load it again."
+            )
+        return found
 
     @property
     def modules(self) -> Modules:
@@ -108,18 +132,18 @@ class AdapterRegistry:
             self._modules = self._make_modules()
         return self._modules
 
-    def add(self, request: LoRARequest) -> bool:
+    def add(self, request: LoRARequest) -> tuple[bool, str]:
         """Reads an adapter ahead, and notes its id as long as it is kept. Raises as `adapter`.
 
         Returns:
-            Whether the id was new, or now means another adapter.
+            Whether the id was new, or now means another adapter; and this adapter's digest.
         """
         digest = self.adapter(request).digest
         with self._lock:
             before = self._named.get(request.lora_int_id)
             if digest in self._kept:
                 self._named[request.lora_int_id] = digest
-        return before != digest
+        return before != digest, digest
 
     def remove(self, lora_id: int) -> bool:
         """Forgets an id, and its adapter if no other id means it; whether there was one.
@@ -165,6 +189,8 @@ class AdapterRegistry:
             if found is not None:
                 return found
             adapter = read_adapter(path, self.modules, max_lora_rank=self._max_lora_rank)
+            if self._check_folder is not None and os.path.isdir(place):
+                self._check_folder(Path(place))
             if _stamp(Path(place)) == stamp:
                 settled = now - _newest(stamp) > SETTLED_S
                 return self._keep(adapter, place, stamp if settled else None)
@@ -215,8 +241,9 @@ def _named(request: LoRARequest) -> Iterator[None]:
 
 def _stamp(place: Path) -> Stamp:
     """What the files at a path look like; of those that are not there nothing."""
-    files = [place / FILE, place / WEIGHTS] if place.is_dir() else [place]
-    return tuple(_file_stamp(one) for one in files)
+    if not place.is_dir():
+        return (_file_stamp(place),)
+    return tuple(_file_stamp(place / name) for name in (FILE, WEIGHTS, *TOKENIZER_FILES))
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:

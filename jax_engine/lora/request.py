@@ -40,6 +40,8 @@ class LoRARequest:
         lora_tensors: In the place of a path: arrays by PEFT's names, which
             `get_peft_model_state_dict` gives. They are copied, and hashed, with each call.
         peft_config: The configuration of these arrays, as in adapter_config.json.
+        digest: With a path: the version that is meant, as `AsyncLLM.load_lora` tells it. While it
+            is in memory its files are not looked at, and may be gone. None: what the path has now.
 
     Raises:
         InvalidRequestError: A field has a wrong type or value, or there is not exactly one of
@@ -61,6 +63,7 @@ class LoRARequest:
     peft_config: Mapping[str, Any] | None = field(
         default=None, kw_only=True, repr=False, compare=False
     )
+    digest: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.lora_path, Path):
@@ -73,6 +76,7 @@ class LoRARequest:
             ("adapter", Adapter | None, "an Adapter or None"),
             ("lora_tensors", Mapping | None, "a dict of arrays or None"),
             ("peft_config", Mapping | None, "a dict or None"),
+            ("digest", str | None, "a string or None"),
         ):
             if not isinstance(getattr(self, name), kinds):
                 self._refuse(name, words)
@@ -102,6 +106,8 @@ class LoRARequest:
             raise InvalidRequestError(
                 f"lora_request: lora_tensors and peft_config must come together, got no {missing}"
             )
+        if self.digest is not None and not self.lora_path:
+            self._refuse("digest", "None without a lora_path")
         if "\0" in self.lora_path or not _is_text(self.lora_path):
             self._refuse("lora_path", "a valid path")
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
@@ -223,10 +224,22 @@ class AsyncLLM:
         Raises:
             InvalidRequestError: the engine takes no adapters, or not this one.
         """
+        return (await self._add_lora(lora_request))[0]
+
+    async def load_lora(self, lora_request: LoRARequest) -> LoRARequest:
+        """As `add_lora`; returns the request for just the version that was read.
+
+        It is found without its files while it is in memory; after that, they must still have it.
+        """
+        _, digest = await self._add_lora(lora_request)
+        return replace(lora_request, digest=digest)
+
+    async def _add_lora(self, lora_request: LoRARequest) -> tuple[bool, str]:
         if lora_request is None:
             raise InvalidRequestError("lora_request must be a LoRARequest, got None")
         self._check_lora(lora_request)
-        return bool(await self._requests.ask_lora("add", written_lora(lora_request)))
+        new, digest = await self._requests.ask_lora("add", written_lora(lora_request))
+        return new, digest
 
     async def remove_lora(self, lora_id: int) -> bool:
         """As `LLMEngine.remove_lora`: requests that run with the adapter go on."""

@@ -149,7 +149,7 @@ class EngineServer:
         try:
             match ask.action:
                 case "add":
-                    return Answer(ask.number, engine.add_lora(LoRARequest(**(ask.lora or {}))))
+                    return Answer(ask.number, [*engine.load_lora(LoRARequest(**(ask.lora or {})))])
                 case "remove":
                     return Answer(ask.number, engine.remove_lora(ask.lora_id))
                 case "pin":

@@ -77,7 +77,7 @@ def read_params(
 
 
 def written_lora(lora: LoRARequest) -> dict[str, Any]:
-    """The adapter of a request: its labels and its path.
+    """The adapter of a request: its labels, its path, and its version if one is meant.
 
     Raises:
         InvalidRequestError: it is in this process's memory alone.
@@ -88,7 +88,8 @@ def written_lora(lora: LoRARequest) -> dict[str, Any]:
             f"{lora.lora_name!r} in memory: save it into a folder"
         )
     place = os.path.abspath(lora.lora_path)  # of this process, which may have moved since
-    return {"lora_name": lora.lora_name, "lora_int_id": lora.lora_int_id, "lora_path": place}
+    found = {"lora_name": lora.lora_name, "lora_int_id": lora.lora_int_id, "lora_path": place}
+    return found if lora.digest is None else found | {"digest": lora.digest}
 
 
 def streams(params: SamplingParams | PoolingParams) -> bool:

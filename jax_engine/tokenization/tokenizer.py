@@ -193,10 +193,24 @@ def _gguf_templates(file: "GgufFile", default: str | None) -> dict[str, str]:
     return found | {key.removeprefix(start): value for key, value in named.items()}
 
 
-def _from_directory(directory: Path) -> Tokenizer:
+def templates_of(directory: Path) -> dict[str, str]:
+    """The chat templates of a directory by name, possibly none. Raises WeightsError."""
+    return _templates(directory, tokenizer_config(directory)[1])
+
+
+def tokenizer_config(directory: Path) -> tuple[dict[str, Any], TokenizerConfigFields]:
+    """All of tokenizer_config.json, which may be absent, and its known fields.
+
+    Raises:
+        WeightsError: it is damaged.
+    """
     file = directory / "tokenizer_config.json"
     raw = read_json(file) if os.path.lexists(file) else {}
-    fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
+    return raw, checked(raw, TokenizerConfigFields, str(file), WeightsError)
+
+
+def _from_directory(directory: Path) -> Tokenizer:
+    raw, fields = tokenizer_config(directory)
     described = described_tokens(directory, fields, raw)
     backend, named = _backend(directory, fields, described)
     for name, token in described.named.items():

@@ -7,9 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jax_engine import LLM, SamplingParams
-from tests.commands.conftest import FLAGS, SETTINGS
+import pytest
+
+from jax_engine import LLM, LoRARequest, SamplingParams
+from tests.commands.conftest import FLAGS, SETTINGS, Run
 from tests.commands.test_generate import read, request, write
+from tests.lora.adapters import tensors_of, write_folder
+from tests.support.adapted import modules_at
+from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S, PATIENT, until
 
 
@@ -51,6 +56,41 @@ def test_a_file_has_the_answers_of_llm(tmp_path: Path, checkpoint: Path) -> None
         one["custom_id"]: one["response"]["body"]["choices"][0]["text"] for one in read(target)
     }
     assert found == offline and len(read(target)) == len(prompts)
+
+
+def test_a_line_may_name_an_adapter(
+    tmp_path: Path, checkpoint: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--lora-modules`, as of the server."""
+    in_threads(monkeypatch)
+    of, names = modules_at(checkpoint)
+    folder = write_folder(tmp_path / "french", tensors_of(names[:3], of=of))
+    body: dict[str, Any] = {"prompt": "ab", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    models = ("french", "tiny", "german")
+    source = write(tmp_path / "in.jsonl", *(request(one, model=one, **body) for one in models))
+    target = tmp_path / "out.jsonl"
+    words = ["run-batch", "-i", source, "-o", target, "--model", checkpoint, *FLAGS, "--overwrite",
+             "--served-model-name", "tiny", "--max-lora-rank", "4"]  # fmt: skip
+
+    ended = run(*words, "--enable-lora", "--lora-modules", f"french={folder}")
+    assert ended.status == 1 and "3 lines are answered; 1 are errors" in ended.err, ended.err
+    found = {one["custom_id"]: one["response"]["body"] for one in read(target)}
+    llm = LLM(str(checkpoint), **SETTINGS, enable_lora=True, max_lora_rank=4)
+    params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+    loras = [LoRARequest("french", 1, str(folder)), None]
+    for name, one in zip(
+        models, llm.generate(["ab"] * 2, params, lora_request=loras), strict=False
+    ):
+        assert found[name]["choices"][0]["text"] == one.outputs[0].text
+        assert found[name]["model"] == name
+    assert found["french"]["choices"] != found["tiny"]["choices"]
+    assert found["german"]["error"]["code"] == "model_not_found"
+
+    ended = run(*words, "--enable-lora", "--lora-modules", f"french={tmp_path}/gone")
+    assert ended.status == 1 and "--lora-modules french=" in ended.err
+    assert "no adapter at" in ended.err and "Traceback" not in ended.err
+    ended = run(*words, "--lora-modules", f"french={folder}")
+    assert ended.status == 1 and "--lora-modules needs --enable-lora" in ended.err
 
 
 def test_a_pipe_that_is_closed_ends_it(tmp_path: Path, checkpoint: Path) -> None:

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +157,8 @@ def test_what_is_pinned_stays() -> None:
     for number in range(4):
         request = some_lora(number)
         assert request is not None
-        assert known.add(request)
-        assert not known.add(request), "it is known"
+        assert known.add(request) == (True, some_adapter(number).digest)
+        assert known.add(request) == (False, some_adapter(number).digest), "it is known"
         assert known.pin(1)
     assert known.ids() == {1, 4}
     assert known.remove(1) and not known.remove(1) and not known.pin(1)
@@ -166,10 +168,57 @@ def test_what_is_pinned_stays() -> None:
 def test_an_id_may_come_to_mean_another_adapter() -> None:
     known = AdapterRegistry(lambda: MODULES, 1, 4)
     first, second = (LoRARequest("a", 1, adapter=some_adapter(i)) for i in range(2))
-    assert [known.add(one) for one in (first, second, second, first)] == [True, True, False, True]
-    assert known.add(LoRARequest("b", 2, adapter=some_adapter(0)))
+    added = [known.add(one)[0] for one in (first, second, second, first)]
+    assert added == [True, True, False, True]
+    assert known.add(LoRARequest("b", 2, adapter=some_adapter(0)))[0]
     assert known.remove(1) and len(known) == 2, "another id means it, too"
     assert known.remove(2) and len(known) == 1
+
+
+def test_a_version_needs_no_files_while_it_is_in_memory(tmp_path: Path, reads: list[str]) -> None:
+    known, request = make(capacity=2), written(tmp_path / "a", 1.0)
+    first = known.adapter(request)
+    version = replace(request, digest=first.digest)
+    written(tmp_path / "a", 2.0, LONG_AGO + 1)
+    assert known.adapter(version) is first and reads == ["a"]
+    shutil.rmtree(tmp_path / "a")
+    assert known.adapter(version) is first
+    with pytest.raises(InvalidRequestError, match="no adapter at"):
+        known.adapter(request)
+
+
+def test_a_version_that_is_used_is_not_the_first_to_go(tmp_path: Path, reads: list[str]) -> None:
+    known, names = make(capacity=2), "abc"
+    a, b, c = (written(tmp_path / name, i) for i, name in enumerate(names))
+    version = replace(a, digest=known.adapter(a).digest)
+    known.adapter(b), known.adapter(version), known.adapter(c), known.adapter(a)
+    assert reads == ["a", "b", "c"]
+
+
+def test_a_version_that_has_left_is_read_again_if_its_files_still_have_it(
+    tmp_path: Path, reads: list[str]
+) -> None:
+    known, request = make(capacity=1), written(tmp_path / "a", 1.0)
+    digest = known.adapter(request).digest
+    version = replace(request, digest=digest)
+    known.adapter(written(tmp_path / "b", 2.0))
+    gc.collect()
+    assert known.adapter(version).digest == digest and reads == ["a", "b", "a"]
+    known.adapter(written(tmp_path / "b", 2.0))
+    gc.collect()
+    written(tmp_path / "a", 3.0, LONG_AGO + 1)
+    words = r"lora_request 'a': .* has changed .* \(max_cpu_loras is 1\): load it again"
+    with pytest.raises(InvalidRequestError, match=words):
+        known.adapter(version)
+
+
+def test_a_version_that_a_request_holds_needs_no_files(tmp_path: Path, reads: list[str]) -> None:
+    known, request = make(capacity=1), written(tmp_path / "a", 1.0)
+    held = known.adapter(request)
+    known.adapter(written(tmp_path / "b", 2.0))
+    shutil.rmtree(tmp_path / "a")
+    assert known.add(replace(request, digest=held.digest)) == (True, held.digest)
+    assert known.ids() == {1} and known.adapter(replace(request, digest=held.digest)) is held
 
 
 def test_arrays_make_an_adapter(tmp_path: Path) -> None:

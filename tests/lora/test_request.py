@@ -26,6 +26,12 @@ def test_the_fields_have_vllm_s_names_and_places() -> None:
     assert jax_engine.LoRARequest is LoRARequest
 
 
+def test_a_digest_is_of_what_lies_at_a_path() -> None:
+    assert LoRARequest("a", 1, "/p", digest="ab").digest == "ab"
+    with pytest.raises(InvalidRequestError, match="digest must be None without a lora_path"):
+        LoRARequest("a", 1, adapter=some_adapter(0), digest="ab")
+
+
 def test_numbers_and_paths_of_other_types_are_taken() -> None:
     request = LoRARequest("a", np.int64(3), Path("/p"))  # type: ignore[arg-type]
     assert (request.lora_int_id, request.lora_path) == (3, "/p")
@@ -56,6 +62,7 @@ def test_numbers_and_paths_of_other_types_are_taken() -> None:
         ({"adapter": some_adapter(0)}, "exactly one of .*, got lora_path, adapter"),
         ({"lora_tensors": {}, "peft_config": {}}, "exactly one of .*, got lora_path, lora_tensors"),
         ({"lora_tensors": [1]}, "lora_tensors must be a dict of arrays or None"),
+        ({"digest": 5}, "digest must be a string or None, got 5"),
         ({"peft_config": 5}, "peft_config must be a dict or None, got 5"),
         ({"peft_config": {}}, "must come together, got no lora_tensors"),
         ({"lora_path": "", "lora_tensors": {}}, "must come together, got no peft_config"),

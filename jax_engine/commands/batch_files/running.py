@@ -46,7 +46,8 @@ class Batch:
         """Answers all lines that are not answered yet.
 
         Raises:
-            JaxEngineError: the engine cannot be built, or has ended.
+            JaxEngineError: the engine cannot be built, an adapter cannot be offered, or the engine
+                has ended.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -54,7 +55,7 @@ class Batch:
                     if self.output.has(line):
                         continue
                     if line.problem is None and self._llm is None:
-                        self._start()
+                        await self._start()
                     await self._window.acquire()
                     self.output.expect(line)
                     tasks.create_task(self._answer(line))
@@ -64,9 +65,11 @@ class Batch:
             if self._llm is not None:
                 self._llm.shutdown()
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         self._llm = self.make_llm()
-        self._app = make_app(Service(self._llm, self.settings))
+        service = Service(self._llm, self.settings)
+        self._app = make_app(service)
+        await service.adapters.load_all(self.settings.lora_modules)
 
     async def _answer(self, line: Line) -> None:
         if line.problem is not None:

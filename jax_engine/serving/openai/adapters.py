@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
 from jax_engine.checks import shown
-from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.errors import ConfigError, InvalidRequestError, WeightsError
+from jax_engine.lora.own_texts import own_templates
 from jax_engine.lora.request import LoRARequest
 from jax_engine.serving.async_llm import AsyncLLM
 
@@ -76,6 +77,17 @@ def _refused(value: str, wanted: str) -> ConfigError:
     return ConfigError(f"--lora-modules must be {wanted}, got {shown(value)}")
 
 
+class NamedAdapter(NamedTuple):
+    """An adapter that has a name.
+
+    Attributes:
+        templates: its own chat templates by name; empty: the model's are used.
+    """
+
+    lora: LoRARequest
+    templates: Mapping[str, str]
+
+
 @dataclass
 class Adapters:
     """The adapters by name. A request holds its own: it does not notice that a name goes.
@@ -86,15 +98,15 @@ class Adapters:
 
     llm: AsyncLLM
     base_names: tuple[str, ...]
-    _named: dict[str, LoRARequest] = field(default_factory=dict)
+    _named: dict[str, NamedAdapter] = field(default_factory=dict)
     _ids: Any = field(default_factory=lambda: count(1))
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def get(self, name: str | None) -> LoRARequest | None:
+    def get(self, name: str | None) -> NamedAdapter | None:
         """The adapter of a name; None: it is none's."""
         return None if name is None else self._named.get(name)
 
-    def all(self) -> list[LoRARequest]:
+    def all(self) -> list[NamedAdapter]:
         """All adapters, in the order in which they came."""
         return list(self._named.values())
 
@@ -114,19 +126,39 @@ class Adapters:
             before = self._named.get(module.name)
             if before is not None and not inplace:
                 return False
-            number = next(self._ids) if before is None else before.lora_int_id
-            path = os.path.abspath(os.path.expanduser(module.path))
-            new = LoRARequest(module.name, number, path, module.base_model_name)
-            await self.llm.add_lora(new)
-            self._named[module.name] = new
+            self._named[module.name] = await self._read(module, before)
         return True
+
+    async def _read(self, module: LoRAModule, before: NamedAdapter | None) -> NamedAdapter:
+        """The adapter that comes in the place of another, whose id it gets."""
+        path = os.path.abspath(os.path.expanduser(module.path))
+        number = next(self._ids) if before is None else before.lora.lora_int_id
+        new = LoRARequest(module.name, number, path, module.base_model_name)
+        templates = await self._templates(new)
+        loaded = await self.llm.load_lora(new)
+        if self._named.get(module.name) is not before:
+            # The name was unloaded meanwhile, and its id was forgotten before this load or after.
+            loaded = replace(loaded, lora_int_id=next(self._ids))
+            await self.llm.add_lora(loaded)
+            await self.llm.remove_lora(number)
+        return NamedAdapter(loaded, templates)
+
+    async def _templates(self, lora: LoRARequest) -> Mapping[str, str]:
+        """The chat templates of an adapter's files, read in another thread."""
+        if self.llm.config.skip_tokenizer_init:
+            return {}
+        tokenizer = self.llm.text_tokenizer()
+        try:
+            return await asyncio.to_thread(own_templates, lora.lora_path, tokenizer)
+        except WeightsError as error:
+            raise InvalidRequestError(f"lora_request {lora.lora_name!r}: {error}") from error
 
     async def unload(self, name: str) -> bool:
         """Forgets a name, and whatever runs with it goes on; False if there is no such name."""
         gone = self._named.pop(name, None)
         if gone is None:
             return False
-        await self.llm.remove_lora(gone.lora_int_id)
+        await self.llm.remove_lora(gone.lora.lora_int_id)
         return True
 
     async def load_all(self, modules: Sequence[LoRAModule]) -> None:

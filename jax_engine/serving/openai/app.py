@@ -228,14 +228,14 @@ def _add_models(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models() -> Response:
         cards = [card(name) for name in service.settings.names]
-        cards += [adapter_card(one) for one in service.adapters.all()]
+        cards += [adapter_card(one.lora) for one in service.adapters.all()]
         return json_response({"object": "list", "data": cards})
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
         adapter = service.adapters.get(name)
         if adapter is not None:
-            return json_response(adapter_card(adapter))
+            return json_response(adapter_card(adapter.lora))
         if name not in service.settings.names:
             raise service.no_model(name)
         return json_response(card(name))

@@ -63,7 +63,8 @@ async def prompts_of_input(
         raise invalid("messages", "messages and input must not be given together")
     service.check_queue()
     keep = checked_keep(service, request)
-    made = chat_prompt(service, chat, any_length=keep is not None, room=0)
+    own = request.own_templates
+    made = chat_prompt(service, chat, own, any_length=keep is not None, room=0)
     return [as_asked(request, await for_client(http, made), keep)]
 
 

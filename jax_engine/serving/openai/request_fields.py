@@ -1,5 +1,6 @@
 """What all requests have in common: an unknown field is refused, and null means the default."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -133,12 +134,18 @@ class Request(Body):
     harmless: ClassVar[frozenset[str]] = HARMLESS
     model: str | None = None
     _lora: LoRARequest | None = PrivateAttr(None)
+    _templates: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def lora(self) -> LoRARequest | None:
         """The adapter that `model` named when the request came; None: the model alone."""
         return self._lora
 
-    def use(self, lora: LoRARequest | None) -> None:
+    @property
+    def own_templates(self) -> Mapping[str, str]:
+        """The chat templates of its adapter by name; empty: the model's are used."""
+        return self._templates
+
+    def use(self, lora: LoRARequest, templates: Mapping[str, str]) -> None:
         """Gives the request its adapter."""
-        self._lora = lora
+        self._lora, self._templates = lora, templates

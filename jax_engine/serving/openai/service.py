@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.errors import RequestTooLargeError
+from jax_engine.lora.own_texts import own_template
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
@@ -111,9 +112,24 @@ class Service:
     @cached_property
     def dialect(self) -> Dialect:
         """How the model writes calls and reasoning."""
-        settings, tokenizer = self.settings, self.tokenizer
-        template = tokenizer.chat.chosen(settings.chat_template, with_tools=True)
-        return Dialect.of(tokenizer, template, settings.tool_call_parser, settings.reasoning_parser)
+        return self._dialect(
+            self.tokenizer.chat.chosen(self.settings.chat_template, with_tools=True)
+        )
+
+    def dialect_of(self, request: Request) -> Dialect:
+        """How a request's adapter writes calls and reasoning: as its template tells, if it has one.
+
+        What the server was started with counts more.
+        """
+        own = own_template(request.own_templates, with_tools=True)
+        if own is None or self.settings.chat_template is not None:
+            return self.dialect
+        return self._dialect(own)
+
+    def _dialect(self, template: str | None) -> Dialect:
+        settings = self.settings
+        calls, reasoning = settings.tool_call_parser, settings.reasoning_parser
+        return Dialect.of(self.tokenizer, template, calls, reasoning)
 
     @property
     def can_chat(self) -> bool:
@@ -128,8 +144,10 @@ class Service:
         Raises:
             ApiError: the request names another model.
         """
-        request.use(self.adapters.get(request.model))
         named = request.model
+        adapter = self.adapters.get(named)
+        if adapter is not None:
+            request.use(adapter.lora, adapter.templates)
         if request.lora is None and named is not None and named not in self.settings.names:
             raise self.no_model(named)
 
@@ -139,7 +157,7 @@ class Service:
 
     def no_model(self, name: str) -> ApiError:
         """The error of a model that is not served. It says which are."""
-        names = [*self.settings.names, *(one.lora_name for one in self.adapters.all())]
+        names = [*self.settings.names, *(one.lora.lora_name for one in self.adapters.all())]
         more = ", ..." if len(names) > MAX_NAMED else ""
         there = ", ".join(shown(one) for one in names[:MAX_NAMED])
         message = f"the model {shown(name)} does not exist; there is {there}{more}"

@@ -1,6 +1,7 @@
 """Adapters as models of a server: names, files that change, and who may change the list."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM, ConfigError, InvalidRequestError, LoRARequest
 from jax_engine.lora.modules import Modules
-from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, lora_modules
+from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, NamedAdapter, lora_modules
 from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.requests import ChatRequest
 from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.openai.tools.formats import FORMATS
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.lora.adapters import tensors_of, write_folder
 from tests.serving.fields.cases import TEMPLATE
@@ -30,6 +33,14 @@ ASKS: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": HI, "max_tokens": 1},
     "/v1/embeddings": {"input": "x"},
     "/pooling": {"input": "x"},
+}
+CHATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HI},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": HI, "max_tokens": 1},
+    "/tokenize": {"messages": HI},
+    "/pooling": {"messages": HI, "add_generation_prompt": True},
+    "/v1/embeddings": {"messages": HI, "add_generation_prompt": True},
 }
 
 
@@ -87,7 +98,7 @@ def test_a_request_has_the_adapter_that_it_names(path: str, offered: Any, french
 def test_an_answer_has_the_name_that_was_asked_for(path: str, fields_checkpoint: Path) -> None:
     llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
     service = Service(llm, ServerSettings(names=("tiny", "other"), chat_template=TEMPLATE))
-    service.adapters._named["french"] = LoRARequest("french", 1, "nowhere")
+    service.adapters._named["french"] = NamedAdapter(LoRARequest("french", 1, "nowhere"), {})
     client = TestClient(make_app(service))
     for model, said in (("french", "french"), ("other", "tiny")):
         answer = client.post(path, json=ASKS[path] | {"model": model})
@@ -133,6 +144,57 @@ def test_an_unloaded_name_is_gone_and_its_requests_keep_it(offered: Any, french:
     assert one.accepted[0].group.adapter is not None
     assert client.post("/v1/completions", json=ask).status_code == 404
     assert client.post(UNLOAD, json={"lora_name": "french"}).status_code == 404
+
+
+def test_a_name_is_the_version_that_was_loaded(offered: Any, french: str) -> None:
+    """Whatever becomes of its files, until it is loaded again."""
+    one, client, modules = offered
+    one.accepted.clear()
+    ask = ASKS["/v1/completions"] | {"model": "french"}
+    again = {"lora_name": "french", "lora_path": french, "load_inplace": True}
+    client.post("/v1/completions", json=ask)
+    one.write("french", modules, 5)
+    client.post("/v1/completions", json=ask)
+    assert client.post(LOAD, json=again).status_code == 200
+    client.post("/v1/completions", json=ask)
+    shutil.rmtree(french)
+    assert client.post("/v1/completions", json=ask).status_code == 200
+    assert client.post(LOAD, json=again).status_code == 400
+    client.post("/v1/completions", json=ask)
+    digests = [found.group.adapter.digest for found in one.accepted]
+    assert digests[0] == digests[1] and len({*digests[2:]}) == 1
+    assert digests[0] != digests[2] and len(digests) == 5
+    assert client.get("/v1/models/french").json()["root"] == french
+
+
+@pytest.mark.parametrize("unload_at", ["load", "add"])
+def test_a_name_that_is_unloaded_while_it_is_loaded_has_an_id(
+    unload_at: str, offered: Any, french: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unload waits for no load. What is loaded in place then has an id of its own."""
+    one, client, _ = offered
+    adapters, load = one.service.adapters, one.llm.load_lora
+    before = {adapters.get("french").lora.lora_int_id}
+
+    async def unloaded(lora: LoRARequest) -> LoRARequest:
+        if unload_at == "load":
+            assert await adapters.unload("french")
+        loaded: LoRARequest = await load(lora)
+        if unload_at == "add":
+            assert await adapters.unload("french")
+        return loaded
+
+    monkeypatch.setattr(one.llm, "load_lora", unloaded)
+
+    async def calls() -> None:
+        others = await one.llm.list_loras() - before
+        assert await adapters.load(LoRAModule("french", french), inplace=True)
+        number = adapters.get("french").lora.lora_int_id
+        assert await one.llm.list_loras() == others | {number}
+        assert await adapters.unload("french")
+        assert await one.llm.list_loras() == others
+
+    client.portal.call(calls)
 
 
 @pytest.mark.parametrize(
@@ -182,3 +244,55 @@ def test_wrong_values_of_the_flag(value: str) -> None:
         lora_modules([value])
     with pytest.raises(ConfigError, match="twice"):
         lora_modules(["a=b", "a=c"])
+
+
+@pytest.mark.parametrize("path", CHATS)
+def test_a_conversation_has_its_adapter_s_template(
+    path: str, fields_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Unless the server was started with one."""
+    tokenizer, found = load_tokenizer(fields_checkpoint), []
+    for template in (None, TEMPLATE):
+        llm: Any = ScriptedLLM(tokenizer)
+        service = Service(llm, ServerSettings(names=("tiny",), chat_template=template))
+        lora = LoRARequest("french", 1, str(tmp_path))
+        own = {"default": "mine {{ messages[0].content }}"}
+        service.adapters._named["french"] = NamedAdapter(lora, own)
+        client = TestClient(make_app(service))
+        for model in ("french", "tiny"):
+            answer = client.post(path, json=CHATS[path] | {"model": model})
+            prompt = llm.asked[-1][0]["prompt_token_ids"] if llm.asked else answer.json()["tokens"]
+            found.append(tokenizer.decode(prompt))
+    assert found == ["mine hi", *3 * ["[user]hi[assistant]"]]
+
+
+def test_calls_are_read_as_the_adapter_s_template_tells(fields_checkpoint: Path) -> None:
+    """Unless the server was told otherwise."""
+    llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
+    request = ChatRequest(messages=HI)
+    for own, wanted in (("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("plain", None)):
+        request.use(LoRARequest("french", 1, "nowhere"), {"default": own})
+        for options, form in (
+            ({}, wanted),
+            ({"chat_template": "<tool_call>"}, "hermes"),
+            ({"tool_call_parser": "hermes"}, "hermes"),
+        ):
+            service = Service(llm, ServerSettings(names=("tiny",), **options))
+            assert service.dialect_of(request).calls is (FORMATS[form] if form else None)
+
+
+def test_a_loaded_adapter_brings_its_template(offered: Any, tmp_path: Path) -> None:
+    one, client, modules = offered
+    path = one.write("mine", modules, 3)
+    (Path(path) / "chat_template.jinja").write_text("mine")
+    assert client.post(LOAD, json={"lora_name": "mine", "lora_path": path}).status_code == 200
+    assert one.service.adapters.get("mine").templates == {"default": "mine"}
+    (Path(path) / "tokenizer_config.json").write_text("{")
+    again = {"lora_name": "mine", "lora_path": path, "load_inplace": True}
+    refused = client.post(LOAD, json=again)
+    assert refused.status_code == 400 and "is unreadable" in refused.text
+    (Path(path) / "tokenizer_config.json").unlink()
+    (Path(path) / "added_tokens.json").write_text('{"<new>": 400}')
+    refused = client.post(LOAD, json=again)
+    assert refused.status_code == 400 and "'<new>'" in refused.text
+    client.post(UNLOAD, json={"lora_name": "mine"})
