@@ -19,5 +19,8 @@ def add_low_rank(
     a, b, halves = low.arrays[A], low.arrays[B], low.layout.halves
     if backend is None and not low_rank.has_kernel(out, low.x, a, b, halves):
         return xla.add_low_rank(out, low)
-    sizes = {"layer": low.layer, "halves": halves, "tiles": low.rows.tiles}
-    return low_rank.add_low_rank(out, low.x, a, b, low.rows.slot, backend=backend, **sizes)
+    slot, tiles = low.rows.slot, low.rows.tiles
+    found: Array = low_rank.add_low_rank(
+        out, low.x, a, b, slot, layer=low.layer, halves=halves, tiles=tiles, backend=backend
+    )
+    return found

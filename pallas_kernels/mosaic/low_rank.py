@@ -71,10 +71,10 @@ def _shrink(
     interpret: bool,
 ) -> Float[Array, "splits T ranks"]:
     """Sums over chunks of columns. Of tiles without adapters they may be anything."""
-    size, blocks = x.shape[1], a.shape[2]
+    size, (layers, slots, blocks) = x.shape[1], a.shape[:3]
     chunk = chunk_of(size)
     sums: Array = plgpu.kernel(
-        functools.partial(_shrink_body, *a.shape[:3], rows),
+        functools.partial(_shrink_body, layers, slots, blocks, rows),
         interpret=interpret,
         out_type=jax.ShapeDtypeStruct((size // chunk, len(x), LANES * blocks), jnp.float32),
         scratch_types={
@@ -153,11 +153,12 @@ def _expand(
     rows: int,
     interpret: bool,
 ) -> Float[Array, "T out"]:
+    layers, slots, all_panels = b.shape[:3]
     rank, parts = b.shape[3] - ALIGNMENT, 1 + max(part for _, _, part in halves)
-    panels = panels_of(b.shape[2], rank)
+    panels = panels_of(all_panels, rank)
     blocks = jnp.array(halves, jnp.int32).reshape(-1, 2 * panels, 3)
     added: Array = plgpu.kernel(
-        functools.partial(_expand_body, *b.shape[:3], rows),
+        functools.partial(_expand_body, layers, slots, all_panels, rows),
         interpret=interpret,
         out_type=jax.ShapeDtypeStruct(out.shape, out.dtype),
         scratch_types={

@@ -23,12 +23,12 @@ class Tiles(NamedTuple):
 
     Attributes:
         slot: of each row, up to whole tiles of ROWS; 0: it has no adapter.
-        count: how many adapters a tile's rows have.
+        busy: how many adapters a tile's rows have.
         slots: these adapters' slots, counted from 0, in front.
     """
 
     slot: Int[Array, " rows"]
-    count: Int[Array, " NT"]
+    busy: Int[Array, " NT"]
     slots: Int[Array, "NT S"]
 
 

@@ -192,7 +192,7 @@ def test_i48_no_races(slots: int) -> None:
 def test_each_tile_knows_its_adapters(slot: list[int]) -> None:
     found, rows = tiles_of(jnp.array(slot, jnp.int32), 5), rows_of(len(slot))
     assert found.slot.tolist() == slot + [0] * (len(found.slot) - len(slot))
-    assert len(found.count) == -(-len(slot) // rows)
+    assert len(found.busy) == -(-len(slot) // rows)
     for tile, (count, slots) in enumerate(zip(*map(np.asarray, found[1:]), strict=True)):
         own = set(slot[tile * rows : (tile + 1) * rows]) - {0}
         assert [number + 1 for number in slots[:count]] == sorted(own)
