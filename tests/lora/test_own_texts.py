@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,9 @@ def test_damaged_files(tokenizer: Tokenizer, copied: Path) -> None:
 def test_a_registry_refuses_it_by_name(tokenizer: Tokenizer, copied: Path) -> None:
     """And notices a tokenizer that is changed beside unchanged weights."""
     write_folder(copied, tensors_of())
-    known = AdapterRegistry(modules, 16, 2, check_folder=TokenizerCheck(tokenizer, [EOS]))
+    check_folder = TokenizerCheck(tokenizer, [EOS])
+    later = time.time() + 10  # than what is written now
+    known = AdapterRegistry(modules, 16, 2, lambda: later, check_folder=check_folder)
     lora = LoRARequest("french", 1, str(copied))
     first = known.adapter(lora)
     edit(copied / "tokenizer.json", rename)
