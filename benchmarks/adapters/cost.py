@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +27,6 @@ from jax_engine import LLM, LoRARequest, SamplingParams
 
 ADAPTERS = 8
 PROMPT, OUTPUT = 32, 64  # tokens of a request
-ROWS = (32, 256)
 WITH, WITHOUT, NOT_ENABLED = "adapters", "without", "not enabled"
 
 
@@ -94,9 +94,10 @@ def ratios(engines: Engines, rows: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def run(smoke: bool, dtypes: list[str], names: list[str], rounds: int) -> dict[str, Any]:
+def run(
+    smoke: bool, dtypes: list[str], names: list[str], rows: list[int], rounds: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each model, dtype and number of rows."""
-    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         models = {"1B": (model_folder(scratch / "1b", ONE_B), "dummy")}
@@ -106,14 +107,12 @@ def run(smoke: bool, dtypes: list[str], names: list[str], rounds: int) -> dict[s
             models["135M"] = hf_directory(folder() / "checkpoints"), "auto"
         for model in names or list(models):
             for dtype in dtypes:
-                engines = Engines(*models[model][:1], dtype, models[model][1], max(ROWS),
-                                  scratch / f"adapters of {model}")  # fmt: skip
-                for rows in (8,) if smoke else ROWS:
-                    case = f"{model}, {dtype}, {rows} rows"
-                    found[case] = ratios(engines, rows, rounds)
-                    print(f"{case}: {found[case]}", flush=True)
+                path, load_format = models[model]
+                adapters = scratch / f"adapters of {model}"
+                engines = Engines(path, dtype, load_format, max(rows), adapters)
+                for count in rows:
+                    yield f"{model}, {dtype}, {count} rows", ratios(engines, count, rounds)
                 del engines
-    return found
 
 
 def main() -> None:
@@ -123,12 +122,17 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a tiny model, nothing kept")
     parser.add_argument("--models", nargs="+", choices=("135M", "1B"), default=[])
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[32, 256])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
-    result = run(args.smoke, args.dtypes, args.models, 1 if args.smoke else args.rounds)
-    if args.save and not args.smoke:
-        write_result("adapters_cost", result, arguments=args)
+    rows, rounds = ([8], 1) if args.smoke else (args.rows, args.rounds)
+    result: dict[str, Any] = {}
+    for case, found in run(args.smoke, args.dtypes, args.models, rows, rounds):
+        result[case] = found
+        print(f"{case}: {found}", flush=True)
+        if args.save and not args.smoke:
+            write_result("adapters_cost", result, arguments=args)
 
 
 if __name__ == "__main__":
