@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import compiled_gpu, gpu_tables
+from benchmarks.adapters import table as adapters
 from benchmarks.kernel_tables import (
     codes_table,
     experts_table,
@@ -21,6 +22,8 @@ from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
 PAGES = {
+    "adapters_cold": "cpu.md#adapters",
+    "adapters_cost": "cpu.md#adapters",
     "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
@@ -143,6 +146,8 @@ TABLES = {
     "codes": codes_table,
     "codes_avx2": partial(codes_table, "linear_avx2"),
     "coupling": speculation.coupling_table,
+    "adapters_cold": adapters.cold_table,
+    "adapters_cost": adapters.cost_table,
     "compiled_codes": compiled_gpu.codes_table,
     "compiled_adapted_steps": compiled_gpu.adapted_steps_table,
     "compiled_adapters": compiled_gpu.adapters_table,

@@ -1,0 +1,70 @@
+"""Benchmarks of adapters: their files are adapters of the model, and tables hold what was saved."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.adapters import cost, files, peers
+from benchmarks.adapters.cold import first_tokens
+from benchmarks.adapters.table import cold_table, cost_table
+from benchmarks.compare.checkpoint import TINY
+
+HEAD = {
+    "date": "2026-11-28 10:12 UTC",
+    "machine": {"cpu": "a CPU", "cores": 2, "memory_gib": 8.0, "system": "Linux", "devices": []},
+}
+
+
+def test_every_row_has_its_adapter_and_all_run(tmp_path: Path) -> None:
+    model = files.model_folder(tmp_path / "model", TINY)
+    engines = cost.Engines(model, "float32", "dummy", 4, tmp_path / "adapters")
+    assert engines.seconds(cost.WITH, 4, seed=0, output=2) > 0
+    held = engines.llms[cost.WITH].llm_engine.list_loras()
+    assert held == set() and len(engines.adapters) == cost.ADAPTERS
+    found = cost.ratios(engines, 2, 1)
+    assert set(found) == {
+        "tokens_per_s_without", "adapters_over_without", "enabled_over_not", "rounds"
+    }  # fmt: skip
+
+
+def test_each_cold_adapter_is_another(tmp_path: Path) -> None:
+    model = files.model_folder(tmp_path / "model", TINY)
+    adapters = files.write_adapters(tmp_path / "adapters", TINY, 3)
+    assert len({(one / "adapter_model.safetensors").read_bytes() for one in adapters}) == 3
+    settings = {
+        "model": str(model), "load_format": "dummy", "max_model_len": 32, "dtype": "float32",
+        "skip_tokenizer_init": True, "num_gpu_blocks_override": 16,
+    }  # fmt: skip
+    found = first_tokens(settings, adapters, TINY["vocab_size"])
+    assert found["adapters"] == 2 and found["cold_ms"] > found["reading_ms"] > 0
+
+
+def test_the_same_lengths_and_other_tokens_in_each_pass() -> None:
+    one, other = (peers.jobs(1000, seed, 4, adapted=True) for seed in (1, 2))
+    assert [len(job.prompt) for job in one] == [len(job.prompt) for job in other]
+    assert all(a.prompt != b.prompt for a, b in zip(one, other, strict=True))
+    assert {job.adapter for job in one} == set(range(1, peers.ADAPTERS + 1))
+    assert {job.adapter for job in peers.jobs(1000, 1, 4, adapted=False)} == {0}
+
+
+def test_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    case = {
+        "tokens_per_s_without": 1234.5, "adapters_over_without": 1.125, "enabled_over_not": 1.5,
+        "rounds": 7,
+    }  # fmt: skip
+    cost_file = HEAD | {"result": {"1B, bfloat16, 32 rows": case}}
+    (tmp_path / "adapters_cost.json").write_text(json.dumps(cost_file), "utf-8")
+    assert cost_table().splitlines()[-1] == ("| 1B, bfloat16, 32 rows | 1,234 | 1.12 | 1.50 | 7 |")
+    first = {
+        "adapter_mib": 18.7, "first_adapter_ms": 300.5, "cold_ms": 70.5, "warm_ms": 20.5,
+        "reading_ms": 2.5,
+    }  # fmt: skip
+    start = {"without": {"first_token_s": 3.0}, "enable_lora": {"first_token_s": 3.25}}
+    cold_file = HEAD | {"result": {"first token": first, "start": start}}
+    (tmp_path / "adapters_cold.json").write_text(json.dumps(cold_file), "utf-8")
+    assert [line.split("|")[2].strip() for line in cold_table().splitlines()[-5:]] == [
+        "20.5", "70.5", "2.5", "300.5", "250"
+    ]  # fmt: skip
