@@ -72,8 +72,8 @@ class SlotLayout:
         whole = whole.reshape(len(values), -1, LANES, pairs, 2).transpose(0, 1, 3, 4, 2)
         return whole.reshape(len(values), -1, pairs, PANEL)
 
-    def packed_b(self, values: Float[Array, "L out ranks"]) -> Float[Array, "L panels ranks 32"]:
-        """All parts' B, biases behind `held_rank` ranks, as slots hold it."""
+    def packed_b(self, values: Float[Array, "L out r1"]) -> Float[Array, "L panels rows 32"]:
+        """All parts' B, biases behind `held_rank` ranks, as slots hold it, in all its rows."""
         columns = np.array([half[0] for half in self.halves])[:, None] + np.arange(LANES)
         missing = np.arange(LANES) >= np.array([half[1] for half in self.halves])[:, None]
         rows = values[:, np.where(missing, 0, columns)]  # [L, halves, LANES, ranks]

@@ -45,7 +45,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "complete x": SOURCE | {"prompts": ["x"], "max_tokens": 128, "n": None},
     "generate a b": SAMPLING | {
         "files": ["a", "b"], "input_file": None, "output_file": None, "text": False,
-        "overwrite": False, "chat_template": None, "max_tokens": None,
+        "overwrite": False, "chat_template": None, "max_tokens": None, "lora_modules": None,
     },
     "doctor": {"json": False},
     "pull": {"model_tag": None},

@@ -54,7 +54,14 @@ KINDS: list[dict[str, Any]] = [
     {"seed": 3, "n": 3, "max_tokens": 6, "logprobs": 1},
     {"seed": 4, "max_tokens": 8, "presence_penalty": 1.0, "top_k": 5, "prompt_logprobs": 1},
     {"seed": 5, "max_tokens": 9, "guided": "(ab|c[0-9]){2,5}"},
-    {"temperature": 0.0, "max_tokens": 4, "n": 2, "use_beam_search": True, "logprobs": None},
+    {
+        "temperature": 0.0,
+        "max_tokens": 4,
+        "n": 2,
+        "use_beam_search": True,
+        "logprobs": None,
+        "num_speculative_tokens": 0,  # beams are refused beside guesses
+    },
 ]
 
 
