@@ -257,3 +257,34 @@ def test_what_the_page_says_of_them_is_so() -> None:
     assert us["1 x 8192+0", "mosaic"] < us["1 x 8192+0", "triton"]
     for shape in ("64 x 1+4095", "1 x 1+65535", "1 x 8192+0"):
         assert us[shape, "torch SDPA"] < min(us[shape, "triton"], us[shape, "mosaic"])
+
+
+def test_what_the_page_says_of_an_h200_is_so() -> None:
+    saved = report.load_result(gpu_tables.H200)
+    small, large = (saved["models"][name] for name in (gpu_tables.PROFILED, gpu_tables.LARGE))
+    peers = saved["peers"]["torch.compile, decode of 1, tokens/s"]
+    assert large["decode"]["tokens_per_s"] > peers[gpu_tables.LARGE]
+    one, many = (small["host profile"][f"{count}_running"] for count in (1, 256))
+    calls = one["stages.py:943 __call__"]
+    own = [each["step_ms"] - each["stages.py:943 __call__"] - each["array.py:629 _value"]
+           for each in (one, many)]  # fmt: skip
+    assert calls > one["step_ms"] / 2
+    assert [
+        round(4 * ms / all_ms["step_ms"]) for ms, all_ms in zip(own, (one, many), strict=True)
+    ] == [1, 2]
+    graphs = small["graphs"]["decode of 1"]
+    assert all(way["queued_ms"] > 1.9 * way["enqueue_ms"] for name, way in graphs.items()
+               if name not in ("NONE", "steps on the device"))  # fmt: skip
+    assert graphs["NONE"]["queued_ms"] < graphs["NONE"]["enqueue_ms"]
+    drafting = small["draft model"]["ms a step, the device accepts"]
+    assert drafting > 10 * small["host time hidden"]["1_running"]["device_ms"]
+    profile = {case: found["parts"] for case, found in large["profile"].items()}
+    over = {
+        case: {name: part["ms"] / part["bound_ms"] for name, part in parts.items()
+               if part.get("bound_ms")}
+        for case, parts in profile.items()
+    }  # fmt: skip
+    assert over["decode of 256"]["attention over pages"] > 2
+    assert over["prompt of 2048"]["attention over pages"] > 4
+    products = ("QKV", "attention output", "gate and up", "down")
+    assert all(over["prompt of 2048"][name] < 1.1 for name in products)
