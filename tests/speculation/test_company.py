@@ -103,7 +103,9 @@ CONFIGS: dict[str, Callable[[], SpeculativeConfig]] = {
     "wrong in between": lambda: speculation(followed_by(right(), list(b'"a')), most=9),
     "ends": lambda: speculation(lambda tokens: [*right()(tokens)[:1], EOS, EOS]),
     "unruly": lambda: speculation(unruly(right(), 1, VOCAB)),
-    "ngram": lambda: SpeculativeConfig(prompt_lookup_min=1, prompt_lookup_max=2),
+    "ngram": lambda: SpeculativeConfig(
+        prompt_lookup_min=1, prompt_lookup_max=2, enable_adaptive_verification=False
+    ),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},

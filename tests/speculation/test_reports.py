@@ -34,7 +34,12 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 LETTERS: dict[str, dict[str, Any]] = {"letters": {"regex": "[ab]{9,20}"}}
 PENALTIES = {"repetition_penalty": 1.2, "presence_penalty": 0.4, "frequency_penalty": 0.2}
 ILLEGAL = list(b"```json\n")
-NGRAM = SpeculativeConfig(num_speculative_tokens=7, prompt_lookup_min=1, prompt_lookup_max=3)
+NGRAM = SpeculativeConfig(
+    num_speculative_tokens=7,
+    prompt_lookup_min=1,
+    prompt_lookup_max=3,
+    enable_adaptive_verification=False,  # or how long steps take decides whether there are guesses
+)
 
 
 @dataclass(frozen=True)
