@@ -31,6 +31,7 @@ from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
 from tests.support.memory_maps import MemoryMaps
+from tests.support.share import EVERYTHING, Share
 from tests.support.sometimes import Sometimes
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
@@ -123,6 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job ignores Ctrl-C; so would the commands that tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    share = Share(config.getoption("--share"), config.getoption("--share-seed"))
+    config.pluginmanager.register(share)
     config.pluginmanager.register(Sometimes())
     config.pluginmanager.register(MemoryMaps())
     if config.getoption("--counts") is not None:
@@ -138,13 +141,24 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--kernel some.module:function`: see docs/conformance.md; `--counts`: docs/correctness.md."""
+    """`--kernel module:function`: see docs/conformance.md; the others: docs/correctness.md."""
     parser.addoption(
         "--kernel",
         action="append",
         default=[],
         metavar="MODULE:NAME",
         help="run the kernels' property tests on this paged attention instead of ours",
+    )
+    parser.addoption(
+        "--share",
+        type=int,
+        choices=range(1, EVERYTHING + 1),
+        default=EVERYTHING,
+        metavar="PERCENT",
+        help="run so many of the cases of each test, and at least one",
+    )
+    parser.addoption(
+        "--share-seed", type=int, default=0, metavar="SEED", help="which cases those are"
     )
     parser.addoption(
         "--counts",

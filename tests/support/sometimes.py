@@ -1,7 +1,8 @@
 """What has happened in a run of the tests, by name and how often, and what must have.
 
 A property that was never put to the test holds, too. So a run that has all tests of the engine's
-suites fails if something that these are there for never happened, however green they are. The
+suites, with all cases and no fewer examples than usual, fails if something that these are there for
+never happened, however green they are. The
 simulation does the same with its own list.
 """
 
@@ -9,7 +10,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import currently_in_test_context, event
+from hypothesis import currently_in_test_context, event, settings
+
+from tests.support.share import EVERYTHING
 
 SUITES = (
     "tests.properties.test_engine_shell",
@@ -58,7 +61,9 @@ class Sometimes:
         self.whole = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.whole = self.whole or are_whole(session.items)
+        few = settings.default.max_examples < settings.get_profile("dev").max_examples
+        if session.config.getoption("--share") == EVERYTHING and not few:
+            self.whole = self.whole or are_whole(session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
