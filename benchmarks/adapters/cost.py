@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.adapters.files import ONE_B, RANK, model_folder, write_adapters
+from benchmarks.adapters.files import ONE_B, RANK, model_folder, shapes, write_adapters
 from benchmarks.compare.checkpoint import TINY, hf_directory
 from benchmarks.compare.environments import folder
 from benchmarks.report import write_result
@@ -40,6 +40,7 @@ class Engines:
     def __init__(self, model: Path, dtype: str, load_format: str, rows: int, scratch: Path) -> None:
         config = json.loads((model / "config.json").read_text("utf-8"))
         self.vocab_size = config["vocab_size"]
+        self.numbers_over_weights = numbers_over_weights(config)
         settings: dict[str, Any] = {
             "dtype": dtype, "load_format": load_format, "max_model_len": 2 * (PROMPT + OUTPUT),
             "max_num_seqs": rows, "skip_tokenizer_init": True, "enable_prefix_caching": False,
@@ -75,6 +76,15 @@ class Engines:
         return seconds
 
 
+def numbers_over_weights(config: dict[str, Any]) -> float:
+    """Numbers in A and B of all adapters over those in the weights that a step multiplies with."""
+    layer = shapes(config).values()
+    low = sum(RANK * (outputs + inputs) for outputs, inputs in layer)
+    whole = sum(outputs * inputs for outputs, inputs in layer)
+    layers, head = config["num_hidden_layers"], config["vocab_size"] * config["hidden_size"]
+    return ADAPTERS * layers * low / (layers * whole + head)
+
+
 def ratios(engines: Engines, rows: int, rounds: int) -> dict[str, Any]:
     """Medians of rounds in which the three ways take turns, and of their ratios."""
     ways = [WITH, WITHOUT, NOT_ENABLED]
@@ -90,6 +100,7 @@ def ratios(engines: Engines, rows: int, rounds: int) -> dict[str, Any]:
         "tokens_per_s_without": round(rows * OUTPUT / median(found[WITHOUT]), 1),
         "adapters_over_without": round(median(over), 3),
         "enabled_over_not": round(median(idle), 3),
+        "numbers_over_weights": round(engines.numbers_over_weights, 3),
         "rounds": rounds,
     }
 

@@ -7,15 +7,16 @@ def cost_table() -> str:
     """Times of requests with adapters over those without, by model and number of rows."""
     saved = load_result("adapters_cost")
     rows = [
-        f"| {case} | {one['tokens_per_s_without']:,.0f} | {one['adapters_over_without']:.2f} "
+        f"| {case} | {one['tokens_per_s_without']:,.0f} "
+        f"| {one['numbers_over_weights']:.2f} | {one['adapters_over_without']:.2f} "
         f"| {one['enabled_over_not']:.2f} | {one['rounds']} |"
         for case, one in saved["result"].items()
     ]
     header = (
-        "| | tokens/s without | time with eight adapters, over without "
-        "| without: `enable_lora` over not | rounds |"
+        "| | tokens/s without | numbers in A and B, over those in weights "
+        "| time with eight adapters, over without | without: `enable_lora` over not | rounds |"
     )
-    lines = [header, "|---|---:|---:|---:|---:|", *rows]
+    lines = [header, "|---|---:|---:|---:|---:|---:|", *rows]
     return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from benchmarks import report
 from benchmarks.adapters import cost, files, peers
@@ -25,8 +26,14 @@ def test_every_row_has_its_adapter_and_all_run(tmp_path: Path) -> None:
     assert held == set() and len(engines.adapters) == cost.ADAPTERS
     found = cost.ratios(engines, 2, 1)
     assert set(found) == {
-        "tokens_per_s_without", "adapters_over_without", "enabled_over_not", "rounds"
+        "tokens_per_s_without", "adapters_over_without", "enabled_over_not", "rounds",
+        "numbers_over_weights",
     }  # fmt: skip
+    stored = load_file(tmp_path / "adapters" / "adapter-0" / "adapter_model.safetensors")
+    whole = sum(outputs * inputs for outputs, inputs in files.shapes(TINY).values())
+    weights = TINY["num_hidden_layers"] * whole + TINY["vocab_size"] * TINY["hidden_size"]
+    low = cost.ADAPTERS * sum(array.size for array in stored.values())
+    assert engines.numbers_over_weights == low / weights
 
 
 def test_each_cold_adapter_is_another(tmp_path: Path) -> None:
@@ -54,11 +61,14 @@ def test_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     case = {
         "tokens_per_s_without": 1234.5, "adapters_over_without": 1.125, "enabled_over_not": 1.5,
-        "rounds": 7,
+        "numbers_over_weights": 0.294, "rounds": 7,
     }  # fmt: skip
     cost_file = HEAD | {"result": {"1B, bfloat16, 32 rows": case}}
     (tmp_path / "adapters_cost.json").write_text(json.dumps(cost_file), "utf-8")
-    assert cost_table().splitlines()[-1] == ("| 1B, bfloat16, 32 rows | 1,234 | 1.12 | 1.50 | 7 |")
+    assert (
+        cost_table().splitlines()[-1]
+        == "| 1B, bfloat16, 32 rows | 1,234 | 0.29 | 1.12 | 1.50 | 7 |"
+    )
     first = {
         "adapter_mib": 18.7, "first_adapter_ms": 300.5, "cold_ms": 70.5, "warm_ms": 20.5,
         "reading_ms": 2.5,
