@@ -29,6 +29,7 @@ KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
 MAX_LORA_RANK = 512
+MAX_ENGINES = 1024
 MAX_SWAP_SPACE = 2.0**20  # GiB: a larger number is a mistake
 _COUNTS = (
     "max_model_len",
@@ -130,6 +131,9 @@ class EngineConfig:
             that is always so, and the setting changes nothing. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: 1; more is not implemented.
+        data_parallel_size: How many engines with the whole model share the requests, each in a
+            process of its own: of `AsyncLLM` and `jax-engine serve`. Each has its share of the
+            cores, or a GPU of its own, and memory as if it were alone.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:
@@ -181,6 +185,7 @@ class EngineConfig:
     cudagraph_mode: CudagraphMode = "PIECEWISE"
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
+    data_parallel_size: int = 1
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
@@ -198,6 +203,7 @@ class EngineConfig:
         _in_range("max_num_seqs", self.max_num_seqs, 1)
         _in_range("max_logprobs", self.max_logprobs, -1)
         _in_range("stream_interval", self.stream_interval, 1)
+        _in_range("data_parallel_size", self.data_parallel_size, 1, MAX_ENGINES)
         _in_range("seed", self.seed, 0, 2**64 - 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         for name in _COUNTS:

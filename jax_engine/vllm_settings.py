@@ -93,7 +93,6 @@ _ONE_DEVICE = "the model runs on one device"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "convert": (("auto", "none", "embed"), "a head for classes comes with the checkpoint"),
     "data_parallel_rank": ((None, 0), _ONE_DEVICE),
-    "data_parallel_size": ((1,), _ONE_DEVICE),
     "decode_context_parallel_size": ((1,), _ONE_DEVICE),
     "device": (("auto", "cpu", "cuda", "gpu"), "JAX decides: set JAX_PLATFORMS"),
     "disable_sliding_window": ((False,), "windows are part of the model"),

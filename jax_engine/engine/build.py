@@ -85,6 +85,11 @@ def build_engine(config: EngineConfig) -> EngineParts:
     Raises:
         ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
     """
+    if config.data_parallel_size != 1:
+        raise ConfigError(
+            "data_parallel_size needs engines in processes of their own, which AsyncLLM and "
+            f"`jax-engine serve` start; here it must be 1, got {config.data_parallel_size}"
+        )
     show_progress_lines()
     enable_compilation_cache()
     with allocating("all that an engine holds and compiles"):

@@ -1,4 +1,4 @@
-"""`AsyncLLM`: prompts in, streams of outputs out, with the engine in a process of its own."""
+"""`AsyncLLM`: prompts in, streams of outputs out, with each engine in a process of its own."""
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -35,9 +35,9 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.engine_client import STEP_TIMEOUT_S, EngineClient
+from jax_engine.serving.engine_client import STEP_TIMEOUT_S
+from jax_engine.serving.engine_group import EngineGroup
 from jax_engine.serving.messages import Add, PauseMode
-from jax_engine.serving.open_requests import OpenRequests
 from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
@@ -70,13 +70,15 @@ class AsyncLLM:
     ) -> None:
         self.config = EngineConfig.from_settings(model=model, **settings)
         check_number("step_timeout", step_timeout, 0.0, open_low=True)
-        self._client = EngineClient({"model": model, **settings}, step_timeout)
-        self._ready = self._client.ready
+        size = self.config.data_parallel_size
+        own = {"model": model, **settings, "data_parallel_size": 1}
+        caching = self.config.prefix_caching
+        self._engines = EngineGroup(own, size, prefix_caching=caching, step_timeout=step_timeout)
+        self._ready = self._engines.ready
         self._tokenizer = self._own_tokenizer()
         self._encoder = None
         if self._tokenizer is not None:
             self._encoder = TextEncoder(self._tokenizer, self.max_model_len)
-        self._requests = OpenRequests(self._client)
         self._paused = False
         self.request_log: RequestLog | None = None
         self.tracer: Tracer | None = None
@@ -154,7 +156,7 @@ class AsyncLLM:
         add = self._request(parsed, params, arrival, priority, timeout, lora_request)
         origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
         try:
-            async with aclosing(self._requests.outputs(stream, add)) as outputs:
+            async with aclosing(self._engines.outputs(stream, add)) as outputs:
                 async for output in outputs:
                     yield output
         finally:
@@ -203,7 +205,7 @@ class AsyncLLM:
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params, lora_request)
         add = self._request(parsed, params, arrival, priority, timeout, lora_request)
-        async with aclosing(self._requests.outputs(stream, add)) as outputs:
+        async with aclosing(self._engines.outputs(stream, add)) as outputs:
             async for output in outputs:
                 yield output
 
@@ -212,11 +214,11 @@ class AsyncLLM:
 
         Their iterators yield a last output with finish_reason "abort".
         """
-        self._requests.abort([request_id] if isinstance(request_id, str) else request_id)
+        self._engines.abort([request_id] if isinstance(request_id, str) else request_id)
 
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
-        return bool(await self._requests.ask("reset_prefix_cache"))
+        return await self._engines.reset_prefix_caches()
 
     async def add_lora(self, lora_request: LoRARequest) -> bool:
         """Reads an adapter ahead of its first request, as `LLMEngine.add_lora`; no step waits.
@@ -238,22 +240,21 @@ class AsyncLLM:
         if lora_request is None:
             raise InvalidRequestError("lora_request must be a LoRARequest, got None")
         self._check_lora(lora_request)
-        new, digest = await self._requests.ask_lora("add", written_lora(lora_request))
-        return new, digest
+        return await self._engines.add_lora(written_lora(lora_request))
 
     async def remove_lora(self, lora_id: int) -> bool:
         """As `LLMEngine.remove_lora`: requests that run with the adapter go on."""
         check_integer("lora_id", lora_id, 1, MAX_ID)
-        return bool(await self._requests.ask_lora("remove", lora_id=int(lora_id)))
+        return await self._engines.remove_lora(int(lora_id))
 
     async def pin_lora(self, lora_id: int) -> bool:
         """As `LLMEngine.pin_lora`."""
         check_integer("lora_id", lora_id, 1, MAX_ID)
-        return bool(await self._requests.ask_lora("pin", lora_id=int(lora_id)))
+        return await self._engines.pin_lora(int(lora_id))
 
     async def list_loras(self) -> set[int]:
         """As `LLMEngine.list_loras`."""
-        return set(await self._requests.ask_lora("list"))
+        return await self._engines.list_loras()
 
     async def pause_generation(
         self, *, mode: PauseMode = "abort", clear_cache: bool = True, **_: Any
@@ -270,12 +271,12 @@ class AsyncLLM:
         """
         if mode not in get_args(PauseMode):
             raise InvalidRequestError(f"mode must be 'abort', 'wait' or 'keep', got {shown(mode)}")
-        await self._requests.pause(mode, clear_cache)
+        await self._engines.pause(mode, clear_cache)
         self._paused = True
 
     async def resume_generation(self) -> None:
         """Goes on after `pause_generation`."""
-        await self._requests.resume()
+        await self._engines.resume()
         self._paused = False
 
     async def is_paused(self) -> bool:
@@ -287,8 +288,15 @@ class AsyncLLM:
         Args:
             timeout: seconds until the process is killed.
         """
-        self._client.close(CLOSE_S if timeout is None else timeout)
-        self._requests.end_all("the engine was shut down")
+        self._engines.close(CLOSE_S if timeout is None else timeout)
+        self._engines.end_all("the engine was shut down")
+
+    def end_failed_engines(self) -> None:
+        """Ends the processes of engines that cannot answer; their requests raise EngineDeadError.
+
+        Requests of other engines (`data_parallel_size`) go on.
+        """
+        self._engines.end_failed()
 
     async def __aenter__(self) -> Self:
         return self
@@ -302,9 +310,9 @@ class AsyncLLM:
         self.shutdown()
 
     def __del__(self) -> None:
-        client = getattr(self, "_client", None)
-        if client is not None:
-            client.close(0.0)
+        engines = getattr(self, "_engines", None)
+        if engines is not None:
+            engines.close(0.0)
 
     @property
     def model(self) -> str:
@@ -328,14 +336,14 @@ class AsyncLLM:
 
     async def check_health(self) -> None:
         """Raises EngineDeadError if the engine cannot answer."""
-        problem = self._client.problem()
+        problem = self._engines.problem()
         if problem is not None:
             raise EngineDeadError(problem)
 
     @property
     def is_running(self) -> bool:
         """Whether the engine can take requests."""
-        return self._client.problem() is None
+        return self._engines.problem() is None
 
     @property
     def errored(self) -> bool:
@@ -345,17 +353,32 @@ class AsyncLLM:
     @property
     def dead_error(self) -> BaseException:
         """The error that all requests raise once the engine has ended."""
-        return EngineDeadError(self._client.problem() or "the engine runs")
+        return EngineDeadError(self._engines.problem() or "the engine runs")
 
     @property
     def engine_pid(self) -> int:
-        """The id of the engine's process."""
-        return self._client.pid
+        """The id of the first engine's process."""
+        return self._engines.pids[0]
+
+    @property
+    def engine_pids(self) -> list[int]:
+        """The id of each engine's process."""
+        return self._engines.pids
 
     @property
     def num_unfinished_requests(self) -> int:
         """Requests without their last output."""
-        return len(self._requests)
+        return len(self._engines)
+
+    @property
+    def num_open_requests(self) -> list[int]:
+        """Of each engine, the requests without their last output."""
+        return self._engines.num_open
+
+    @property
+    def engines_alive(self) -> list[bool]:
+        """Of each engine, whether it can answer."""
+        return self._engines.alive
 
     async def get_tokenizer(self) -> Any:
         """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
@@ -390,21 +413,35 @@ class AsyncLLM:
         return default_pooling(self.config.pooler_config, task)
 
     async def get_stats(self) -> dict[str, Any]:
-        """The fields of `EngineStats`."""
-        return dict(await self._requests.ask("stats"))
+        """The fields of `EngineStats`, of the first engine."""
+        return (await self.get_stats_of_engines())[0]
+
+    async def get_stats_of_engines(self) -> list[dict[str, Any]]:
+        """The fields of `EngineStats`, of each engine."""
+        return list(await self._engines.ask("stats"))
 
     async def get_state(self) -> dict[str, Any]:
-        """The fields of `EngineState`; its requests have their ids, and as "name" the engine's."""
-        return await self._requests.state()
+        """The fields of `EngineState`; its requests have their ids, and as "name" the engine's.
+
+        Of several engines (`data_parallel_size`) it is the first one's.
+        """
+        return await self._engines.state()
 
     @property
     def step_seconds(self) -> float | None:
         """For how long the current step had run when the engine last said so; None: none ran."""
-        return self._client.step_seconds
+        return self._engines.step_seconds
 
     async def get_metrics(self) -> list[dict[str, Any]]:
-        """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class."""
-        return list(await self._requests.ask("metrics"))
+        """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class.
+
+        Those of all engines; the label "engine" is an engine's number.
+        """
+        found = []
+        for number, metrics in enumerate(await self._engines.ask("metrics")):
+            for one in metrics:
+                found.append(one | {"labels": one["labels"] | {"engine": str(number)}})
+        return found
 
     def _checked(self, params: SamplingParams | None) -> SamplingParams:
         params = self.get_default_sampling_params() if params is None else params
@@ -445,9 +482,9 @@ class AsyncLLM:
 
     def _new_id(self, request_id: str | None) -> str:
         if request_id is None:
-            request_id = f"request-{self._requests.new_name()}"
+            request_id = f"request-{self._engines.new_name()}"
         check_request_id(request_id)
-        self._requests.check_free(request_id)
+        self._engines.check_free(request_id)
         return request_id
 
     def _request(
@@ -463,7 +500,7 @@ class AsyncLLM:
         fields = written(params)
         fields.pop("truncate_prompt_tokens", None)
         return Add(
-            self._requests.new_name(),
+            self._engines.new_name(),
             prompt.token_ids,
             fields,
             isinstance(params, PoolingParams),

@@ -33,6 +33,7 @@ from jax_engine.serving.messages import (
     decode_report,
     encode,
 )
+from jax_engine.serving.places import ANYWHERE, Place
 
 POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
@@ -50,6 +51,7 @@ class EngineClient:
 
     Args:
         settings: arguments of `EngineConfig`.
+        place: where the process runs.
         step_timeout: the engine is taken for dead when a step runs for so many seconds.
 
     Attributes:
@@ -60,8 +62,13 @@ class EngineClient:
         EngineDeadError: the process ended while it started.
     """
 
-    def __init__(self, settings: Mapping[str, Any], step_timeout: float = STEP_TIMEOUT_S) -> None:
-        message = encode(Settings(_sendable(settings)))
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        step_timeout: float = STEP_TIMEOUT_S,
+        place: Place = ANYWHERE,
+    ) -> None:
+        message = encode(Settings(_sendable(settings), *place))
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
         self._context = zmq.Context()
         self._commands = self._bind(zmq.PUSH, COMMANDS)

@@ -66,6 +66,9 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
 
     settings = decode_command(commands.recv())
     assert isinstance(settings, Settings)
+    os.environ.update(settings.environment)
+    if settings.cores:  # threads that this one starts, JAX's among them, stay there too
+        os.sched_setaffinity(0, settings.cores)
     try:
         engine = LLMEngine.from_config(served(EngineConfig.from_settings(**settings.settings)))
     except JaxEngineError as error:

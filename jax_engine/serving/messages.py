@@ -18,9 +18,16 @@ class Message(msgspec.Struct, array_like=True, gc=False):
 
 
 class Settings(Message, tag="settings"):
-    """The first message to the engine's process: the arguments of `EngineConfig`."""
+    """The first message to the engine's process.
+
+    Attributes:
+        settings: the arguments of `EngineConfig`.
+        cores, environment: as in `Place`.
+    """
 
     settings: dict[str, Any]
+    cores: list[int] = []
+    environment: dict[str, str] = {}
 
 
 class Add(Message, tag="add"):

@@ -1,4 +1,4 @@
-"""The requests that an `AsyncLLM` waits for: their streams, and its questions to the engine."""
+"""The requests that wait for an engine's process: their streams, and questions to the engine."""
 
 import asyncio
 import itertools
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from jax_engine.engine.pieces import News
-from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.errors import EngineDeadError
 from jax_engine.serving.engine_client import EngineClient, error_of
 from jax_engine.serving.messages import (
     Abort,
@@ -36,23 +36,14 @@ class OpenRequests:
         self._client = client
         self._streams: dict[str, Stream[Any]] = {}  # by the name that the engine knows
         self._names: dict[str, str] = {}  # request id: that name
-        self._numbers, self._questions = itertools.count(), itertools.count()
+        self._questions = itertools.count()
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def new_name(self) -> str:
-        """A name that the engine has not seen: a request id may be used again at once."""
-        return str(next(self._numbers))
-
-    def check_free(self, request_id: str) -> None:
-        """
-        Raises:
-            InvalidRequestError: a request of this id is running.
-        """
-        if request_id in self._names:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._names
 
     async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncGenerator[Output]:
         """Sends a request and yields its outputs; who stops reading ends it."""
@@ -87,15 +78,24 @@ class OpenRequests:
         number = next(self._questions)
         return await self._answer(number, AskLoRA(number, action, lora, lora_id))
 
-    async def pause(self, mode: PauseMode, clear_cache: bool) -> None:
-        """Asks the engine for a pause. A task that is cancelled while it waits gives it up."""
+    async def pause(self, mode: PauseMode, clear_cache: bool) -> int:
+        """Asks the engine for a pause. A task that is cancelled while it waits gives it up.
+
+        Returns:
+            Its number, by which `give_up` ends it.
+        """
         number = next(self._questions)
         try:
             await self._answer(number, Pause(number, mode, clear_cache))
         except asyncio.CancelledError:
-            with suppress(EngineDeadError):
-                self._client.send(GiveUp(number))
+            self.give_up(number)
             raise
+        return number
+
+    def give_up(self, number: int) -> None:
+        """Ends one pause, or the wait for it."""
+        with suppress(EngineDeadError):
+            self._client.send(GiveUp(number))
 
     async def resume(self) -> None:
         """Asks the engine to go on."""

@@ -147,11 +147,11 @@ def test_stand_in_modules_look_like_modules() -> None:
 def test_eager_is_about_cuda_graphs_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from jax_engine.compat.llm import EngineArgs
 
-    def start(settings: dict[str, object], step_timeout: float) -> None:
+    def start(settings: dict[str, object], step_timeout: float, place: object) -> None:
         assert settings["model"] == "mine"
         raise jax_engine.ConfigError(f"enforce_eager={settings['enforce_eager']}")
 
-    monkeypatch.setattr("jax_engine.serving.async_llm.EngineClient", start)
+    monkeypatch.setattr("jax_engine.serving.engine_group.EngineClient", start)
     with pytest.raises(jax_engine.ConfigError, match="enforce_eager=False"):
         jax_engine.AsyncLLM.from_engine_args(EngineArgs(model="mine", enforce_eager=True))
     assert not EngineArgs(enforce_eager=True).create_engine_config().enforce_eager

@@ -53,7 +53,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/open_requests.py",
         PAUSES_TESTS,
         (
-            "with suppress(EngineDeadError):\n                self._client.send(GiveUp(number))",
+            "with suppress(EngineDeadError):\n            self._client.send(GiveUp(number))",
             "self._client.send(GiveUp(number))",
             "who gives up a pause of a dead engine is not cancelled",
         ),

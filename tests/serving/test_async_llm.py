@@ -217,14 +217,14 @@ def test_embeddings_and_timeouts(llm: AsyncLLM, checkpoint: Path, run: Run) -> N
 def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, run: Run) -> None:
     """Its process goes on to say that it lives, and for how long the step has run."""
     context = zmq.Context()
-    reports = connect(context, zmq.PUSH, f"{llm._client._folder}/{REPORTS}")
+    reports = connect(context, zmq.PUSH, f"{llm._engines._clients[0]._folder}/{REPORTS}")
 
     async def after(seconds: float) -> str | None:
         """What is wrong then."""
         await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
         os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
         try:
-            while llm._client.step_seconds != seconds:
+            while llm._engines._clients[0].step_seconds != seconds:
                 reports.send(encode(Beat(seconds)))  # again, behind a true one that had been sent
                 await asyncio.sleep(0.01)
             if not llm.errored:

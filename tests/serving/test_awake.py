@@ -36,7 +36,7 @@ def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
     async def stop_both_and_then_one() -> None:
         params = SamplingParams(max_tokens=2)
         assert [one async for one in llm.generate("x", params)][-1].finished
-        client = llm._client
+        client = llm._engines._clients[0]
         before = client._last_beat
         while client._last_beat == before:
             await asyncio.sleep(0.01)

@@ -121,7 +121,7 @@ def test_who_waits_when_the_engine_ends_is_told(held: Held, end: str) -> None:
         assert [type(one) for one in found] == [EngineDeadError] * len(found)
         assert all(why in str(one) for one in found)
     assert llm.num_unfinished_requests == 0 and llm.errored
-    assert not llm._requests._answers
+    assert not llm._engines._open[0]._answers
 
 
 def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:

@@ -208,7 +208,7 @@ def test_a_pause_may_be_given_up_in_the_moment_it_has_begun(
     paused: Paused, mode: Any, another: str | None
 ) -> None:
     """The engine hears of it behind its answer. A pause that somebody else has asked for stays."""
-    llm, requests = paused.llm, paused.llm._requests
+    llm, requests = paused.llm, paused.llm._engines._open[0]
     take = requests._take_answer
 
     async def give_up() -> Any:
@@ -252,7 +252,7 @@ def test_who_waits_in_a_pause_when_the_engine_ends_is_told(paused: Paused, end: 
         tasks = [await paused.taken(llm.pause_generation(mode="wait")) for _ in range(2)]
         tasks += [await paused.taken(paused.last("late")), asyncio.create_task(rest(stream))]
         if end == "killed":
-            llm._client._process.kill()
+            llm._engines._clients[0]._process.kill()
         else:
             llm.shutdown()
             tasks[0].cancel()  # nobody is there who could be told so

@@ -24,6 +24,11 @@ class Engine:
     dead_error = "the engine's process ended"
     shut: float | None = None
 
+    num_unfinished_requests = 0
+
+    def end_failed_engines(self) -> None:
+        pass
+
     def shutdown(self, timeout: float) -> None:
         self.shut = timeout
 

@@ -11,12 +11,13 @@ NAMES = {
 }  # fmt: skip
 
 
-def metrics(**values: float) -> list[dict[str, Any]]:
-    zeros = dict.fromkeys(NAMES, 0)
+def metrics(engine: str = "0", **values: float) -> list[dict[str, Any]]:
+    zeros, labels = dict.fromkeys(NAMES, 0), {"engine": engine}
     found: list[dict[str, Any]] = [
-        {"name": f"vllm:{NAMES[name]}", "value": value} for name, value in (zeros | values).items()
+        {"name": f"vllm:{NAMES[name]}", "value": value, "labels": labels}
+        for name, value in (zeros | values).items()
     ]
-    return [*found, {"name": "vllm:request_params_n", "count": 5}]
+    return [*found, {"name": "vllm:request_params_n", "count": 5, "labels": labels}]
 
 
 def test_rates_are_since_the_line_before_and_idle_is_silent() -> None:
@@ -33,3 +34,12 @@ def test_rates_are_since_the_line_before_and_idle_is_silent() -> None:
     line = log.line(metrics(**later), 132.0)
     assert line is not None and "generation throughput: 0.0" in line, "the end is told, once"
     assert log.line(metrics(**later), 142.0) is None
+
+
+def test_several_engines_are_one_line() -> None:
+    one = metrics(prompt=50, generated=20, queries=50, hits=10, running=2, waiting=1, usage=0.125)
+    other = metrics("1", prompt=10, generated=5, queries=10, hits=2, running=1, usage=0.375)
+    assert StatsLog(100.0).line([*one, *other], 110.0) == (
+        "Avg prompt throughput: 6.0 tokens/s, Avg generation throughput: 2.5 tokens/s, "
+        "Running: 3 reqs, Waiting: 1 reqs, GPU KV cache usage: 25.0%, Prefix cache hit rate: 20.0%"
+    )

@@ -100,14 +100,19 @@ class _Nothing:
         pass
 
 
-def in_threads(monkeypatch: Any) -> Callable[[], EngineThread]:
-    """From now on each engine's process is a thread; returns a function that gives the last one."""
+def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:
+    """From now on each engine's process is a thread.
+
+    Returns:
+        A function that gives the last one, or that of a folder.
+    """
     started: list[EngineThread] = []
 
     def start(folder: str) -> EngineThread:
-        started.append(EngineThread(folder))
-        started[-1]._thread.start()
-        return started[-1]
+        made = EngineThread(folder)
+        started.append(made)
+        made._thread.start()
+        return made
 
     def server_of(engine: LLMEngine, send: Callable[[Report], None]) -> EngineServer:
         process = next(one for one in started if one._thread is threading.current_thread())
@@ -127,4 +132,8 @@ def in_threads(monkeypatch: Any) -> Callable[[], EngineThread]:
     monkeypatch.setattr("jax_engine.serving.engine_client._start", start)
     monkeypatch.setattr(engine_process, "EngineServer", server_of)
     monkeypatch.setattr(engine_process, "_beat", beat)
-    return lambda: started[-1]
+
+    def process(folder: str | None = None) -> EngineThread:
+        return next(one for one in reversed(started) if folder in (None, one._folder))
+
+    return process

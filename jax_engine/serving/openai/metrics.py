@@ -1,7 +1,7 @@
 """`/metrics`: the engine's own, with vLLM's names, as Prometheus reads them."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import (
@@ -39,25 +39,25 @@ GAUGES = {
 
 
 class MetricsPage:
-    """Asks the engine, and remembers what it said last.
+    """Asks the engines, and remembers what they said last.
 
     Args:
-        model: what clients call it; the label `model_name`, which for the engine may be a path.
+        model: what clients call it; the label `model_name`, which for an engine may be a path.
         refusals: of the server's queue, by their reason.
     """
 
     def __init__(self, llm: AsyncLLM, model: str, refusals: Mapping[str, int]) -> None:
         self._llm, self._refusals = llm, refusals
-        self._labels = {"model_name": model, "engine": "0"}
+        self._model = model
         self._metrics: list[dict[str, Any]] = []
-        self._stats: dict[str, Any] = {}
+        self._stats: list[dict[str, Any]] = []
 
     async def text(self) -> bytes:
         """The page. While the engine is busy for long, with the numbers of the time before."""
         try:
             async with asyncio.timeout(WAIT_S):
                 self._metrics, self._stats = await asyncio.gather(
-                    self._llm.get_metrics(), self._llm.get_stats()
+                    self._llm.get_metrics(), self._llm.get_stats_of_engines()
                 )
         except (TimeoutError, EngineDeadError):
             pass
@@ -71,15 +71,15 @@ class MetricsPage:
     def _families(self) -> Iterator[Metric]:
         yield from families(self._named())
         for name, field in GAUGES.items():
-            if field in self._stats:
-                yield self._gauge(name, self._stats[field])
+            if self._stats:
+                yield self._gauge(name, [stats[field] for stats in self._stats])
         yield from families(self._refused())
-        yield self._gauge("num_requests_open", self._llm.num_unfinished_requests)
-        yield self._gauge("engine_alive", float(self._llm.is_running))
+        yield self._gauge("num_requests_open", self._llm.num_open_requests)
+        yield self._gauge("engine_alive", [float(alive) for alive in self._llm.engines_alive])
 
     def _named(self) -> Iterator[dict[str, Any]]:
         for metric in self._metrics:
-            labels = {k: self._labels.get(k, value) for k, value in metric["labels"].items()}
+            labels = metric["labels"] | {"model_name": self._model}
             yield metric | {"labels": labels}
             if metric["name"] in OLD_NAMES:
                 yield metric | {"labels": labels, "name": OLD_NAMES[metric["name"]]}
@@ -87,13 +87,15 @@ class MetricsPage:
     def _refused(self) -> Iterator[dict[str, Any]]:
         name = "vllm:admission_rejections"
         for reason, count in self._refusals.items():
-            labels = {"model_name": self._labels["model_name"], "reason": reason}
+            labels = {"model_name": self._model, "reason": reason}
             yield {"kind": "Counter", "name": name, "labels": labels, "value": count}
 
-    def _gauge(self, name: str, value: float) -> Metric:
+    def _gauge(self, name: str, values: Sequence[float]) -> Metric:
+        """A gauge of each engine."""
         says = name.replace("_", " ")
-        found = GaugeMetricFamily(f"jax_engine:{name}", says, labels=list(self._labels))
-        found.add_metric(list(self._labels.values()), value)
+        found = GaugeMetricFamily(f"jax_engine:{name}", says, labels=["model_name", "engine"])
+        for number, value in enumerate(values):
+            found.add_metric([self._model, str(number)], value)
         return found
 
 

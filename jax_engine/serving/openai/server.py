@@ -182,7 +182,7 @@ def run(
     with asyncio.Runner(loop_factory=_loop) as runner:
         if prepare is not None:
             runner.run(prepare())
-        return runner.run(_serve(server, llm, listening, log_stats_interval))
+        return runner.run(_serve(server, llm, listening, shutdown_timeout, log_stats_interval))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -192,9 +192,13 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(
-    server: _Server, llm: AsyncLLM, listening: socket.socket, log_stats_interval: float | None
+    server: _Server,
+    llm: AsyncLLM,
+    listening: socket.socket,
+    shutdown_timeout: float,
+    log_stats_interval: float | None,
 ) -> int:
-    watch = asyncio.ensure_future(_until_dead(server, llm))
+    watch = asyncio.ensure_future(_until_dead(server, llm, shutdown_timeout))
     lines = None
     if log_stats_interval is not None:
         lines = asyncio.ensure_future(log_stats(llm, log_stats_interval))
@@ -207,11 +211,20 @@ async def _serve(
             lines.cancel()
 
 
-async def _until_dead(server: _Server, llm: AsyncLLM) -> None:
-    """Ends the server when the engine has ended or stalls, after a time in which it says so."""
+async def _until_dead(server: _Server, llm: AsyncLLM, shutdown_timeout: float) -> None:
+    """Ends the server when an engine has ended or stalls, after a time in which it says so.
+
+    Requests of other engines may go on for `shutdown_timeout` s.
+    """
     while llm.is_running:
         await asyncio.sleep(WATCH_S)
     logger.error("%s: the server ends", llm.dead_error)
-    llm.shutdown(0.0)  # one that stalls is ended, and with it the requests that wait for it
+    llm.end_failed_engines()  # one that stalls, and with it the requests that wait for it
+    with suppress(TimeoutError):
+        async with asyncio.timeout(shutdown_timeout):
+            while llm.num_unfinished_requests:
+                await asyncio.sleep(WATCH_S)
+                llm.end_failed_engines()
+    llm.shutdown(0.0)
     await asyncio.sleep(LAST_WORDS_S)
     server.should_exit = server.force_exit = True

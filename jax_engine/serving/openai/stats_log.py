@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jax_engine.errors import EngineDeadError
@@ -23,7 +24,7 @@ class StatsLog:
 
     def __init__(self, now: float) -> None:
         self._time = now
-        self._before: dict[str, float] = {}
+        self._before: Mapping[str, float] = {}
         self._hit_rate = 0.0
         self._was_busy = False
 
@@ -31,9 +32,14 @@ class StatsLog:
         """The line, in vLLM's words; None while nothing runs. One of zeros ends a busy time.
 
         Args:
-            metrics: what `AsyncLLM.get_metrics` gives.
+            metrics: what `AsyncLLM.get_metrics` gives; those of several engines are added up.
         """
-        values = {one["name"]: one["value"] for one in metrics if "value" in one}
+        values = Counter[str]()
+        engines = set[str]()
+        for one in metrics:
+            if "value" in one:
+                values[one["name"]] += one["value"]
+                engines.add(one["labels"]["engine"])
         seconds = max(now - self._time, 1e-9)
         grown = {
             name: values[name] - self._before.get(name, 0)
@@ -43,6 +49,7 @@ class StatsLog:
         if grown[_QUERIES]:
             self._hit_rate = grown[_HITS] / grown[_QUERIES]
         running, waiting = values["vllm:num_requests_running"], values["vllm:num_requests_waiting"]
+        usage = values["vllm:kv_cache_usage_perc"] / len(engines)
         busy = bool(running or waiting or grown[_PROMPT] or grown[_GENERATION])
         self._was_busy, was_busy = busy, self._was_busy
         if not (busy or was_busy):
@@ -51,7 +58,7 @@ class StatsLog:
             f"Avg prompt throughput: {grown[_PROMPT] / seconds:.1f} tokens/s, "
             f"Avg generation throughput: {grown[_GENERATION] / seconds:.1f} tokens/s, "
             f"Running: {running} reqs, Waiting: {waiting} reqs, "
-            f"GPU KV cache usage: {100 * values['vllm:kv_cache_usage_perc']:.1f}%, "
+            f"GPU KV cache usage: {100 * usage:.1f}%, "
             f"Prefix cache hit rate: {100 * self._hit_rate:.1f}%"
         )
 

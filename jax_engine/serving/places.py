@@ -1,0 +1,67 @@
+"""Where each of several engines of one machine runs: its own cores, or its own GPUs."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from jax_engine.errors import ConfigError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPUS = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU of this machine
+
+
+class Place(NamedTuple):
+    """What an engine's process is given.
+
+    Attributes:
+        cores: Numbers of the cores that its threads may run on; none: on any.
+        environment: Variables that must be set before JAX looks for devices.
+    """
+
+    cores: list[int]
+    environment: dict[str, str]
+
+
+ANYWHERE = Place([], {})
+
+
+def places(count: int) -> list[Place]:
+    """Places for so many engines on this machine, which share no core and no GPU.
+
+    Raises:
+        ConfigError: There are GPUs, and fewer than engines.
+    """
+    if count == 1:
+        return [ANYWHERE]
+    gpus = visible_gpus(os.environ, sum(1 for _ in GPUS.iterdir()) if GPUS.is_dir() else 0)
+    if gpus:
+        if len(gpus) < count:
+            raise ConfigError(
+                f"data_parallel_size must be at most the number of GPUs ({len(gpus)}), got {count}"
+            )
+        return [Place([], {VISIBLE: gpus[number]}) for number in range(count)]
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [Place(own, {}) for own in split(cores, count)]
+
+
+def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
+    """The GPUs that JAX would see, as the variable names them; none where it is told to use none.
+
+    Args:
+        count: GPUs of the machine.
+    """
+    platforms = environment.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    if VISIBLE not in environment or not count:
+        return [str(number) for number in range(count)]
+    return [name.strip() for name in environment[VISIBLE].split(",") if name.strip()]
+
+
+def split(cores: list[int], count: int) -> list[list[int]]:
+    """Neighbouring cores for each of so many engines; all of them for all if there are too few."""
+    if len(cores) < count:
+        return [[] for _ in range(count)]
+    borders = [len(cores) * number // count for number in range(count + 1)]
+    return [cores[borders[i] : borders[i + 1]] for i in range(count)]

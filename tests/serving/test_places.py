@@ -1,0 +1,68 @@
+"""Which cores and GPUs each of several engines gets."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine.errors import ConfigError
+from jax_engine.serving import places as module
+from jax_engine.serving.places import ANYWHERE, VISIBLE, places, split, visible_gpus
+
+
+@given(st.lists(st.integers(0, 500), unique=True).map(sorted), st.integers(1, 20))
+def test_cores_are_shared_out(cores: list[int], count: int) -> None:
+    found = split(cores, count)
+    assert len(found) == count
+    if len(cores) < count:
+        assert not any(found), "each may run anywhere"
+        return
+    assert [core for own in found for core in own] == cores, "each core once, neighbours together"
+    sizes = [len(own) for own in found]
+    assert min(sizes) >= 1 and max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "count", "gpus"),
+    [
+        ({}, 0, []),
+        ({}, 2, ["0", "1"]),
+        ({VISIBLE: "3, 1"}, 4, ["3", "1"]),
+        ({VISIBLE: "GPU-a,GPU-b"}, 2, ["GPU-a", "GPU-b"]),
+        ({VISIBLE: ""}, 4, []),
+        ({VISIBLE: "0"}, 0, []),
+        ({"JAX_PLATFORMS": "cpu"}, 4, []),
+        ({"JAX_PLATFORMS": "cuda,cpu"}, 1, ["0"]),
+        ({"JAX_PLATFORMS": ""}, 1, ["0"]),
+    ],
+)
+def test_gpus_are_those_that_jax_would_see(
+    environment: dict[str, str], count: int, gpus: list[str]
+) -> None:
+    assert visible_gpus(environment, count) == gpus
+
+
+@pytest.fixture
+def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        (tmp_path / f"0000:{number}").touch()
+    monkeypatch.setattr(module, "GPUS", tmp_path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_each_engine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.environment for one in places(3)] == [{VISIBLE: str(i)} for i in range(3)]
+    monkeypatch.setenv(VISIBLE, "2,3")
+    assert [one.environment for one in places(2)] == [{VISIBLE: "2"}, {VISIBLE: "3"}]
+    assert places(1) == [ANYWHERE], "one engine sees all that there are"
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_more_engines_than_gpus_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^data_parallel_size must be at most the number of GPUs \(4\), got 5$"
+    ):
+        places(5)
