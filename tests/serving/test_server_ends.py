@@ -162,3 +162,28 @@ def test_it_ends_with_its_engine(monkeypatch: pytest.MonkeyPatch, signals: list[
 
     assert served(ends) == (1, 0.0)
     assert signals == []
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_other_engines_finish_what_they_run(monkeypatch: pytest.MonkeyPatch, finish: bool) -> None:
+    """What they do not finish in the time for it ends with the server."""
+    monkeypatch.setattr(server_module, "LAST_WORDS_S", 0.1)
+    ended = threading.Event()
+    monkeypatch.setattr(Engine, "end_failed_engines", lambda self: ended.set())
+
+    def ends(app: App, engine: Engine, url: str) -> None:
+        with ThreadPoolExecutor(1) as asker:
+            answer = asks(app, url, asker)
+            engine.num_unfinished_requests = 1
+            engine.is_running = False
+            assert ended.wait(HANG_S)
+            if finish:
+                assert engine.shut is None
+                app.answers.set()
+                assert answer.result(HANG_S).text == "ok"
+                engine.num_unfinished_requests = 0
+                until(lambda: engine.shut is not None, "the end")
+            else:
+                assert failed(answer) and engine.shut == 0.0
+
+    assert served(ends, HANG_S if finish else 1.0)[0] == 1
