@@ -10,12 +10,13 @@ START := import jax, numba, jax_engine.llm; \
 JOBS ?= 2
 MINUTES ?= 30
 
-.PHONY: help demo test coverage thorough lint format docs mutation aot clean
+.PHONY: help demo test test-all coverage thorough lint format docs mutation aot clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      complete a few prompts with SmolLM2 (downloads 93 MB the first time)"
-	@echo "make test      every test; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
+	@echo "make test      every test, with a tenth of its cases and few random examples; SEED=1 has other cases"
+	@echo "make test-all  all cases; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
 	@echo "make coverage  the oracle's hand-written examples: 100 % of lines and branches of reference/"
 	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
@@ -42,9 +43,19 @@ demo: .venv/.installed-run
 # Three runs, which share no test: the oracle's examples, its properties, and all the rest.
 # No reordering: files with few tests, put last, are the longest, and would leave one process alone.
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+PROPERTIES := -m hypothesis $(PARALLEL) tests/reference reference
+REST := $(PARALLEL) --ignore=tests/reference --ignore=reference
+# Every test, but a share of the cases of those that have parameters, and few random examples.
+SHARE := --share 10 --share-seed $(SEED)
+SEED ?= 0
+test: export HYPOTHESIS_PROFILE ?= few
 test: coverage
-	$(BIN)/python -m pytest tests/reference reference -m hypothesis $(PARALLEL)
-	$(BIN)/python -m pytest $(PARALLEL) --ignore=tests/reference --ignore=reference
+	$(BIN)/python -m pytest $(PROPERTIES)
+	$(BIN)/python -m pytest $(REST) $(SHARE)
+
+test-all: coverage
+	$(BIN)/python -m pytest $(PROPERTIES)
+	$(BIN)/python -m pytest $(REST)
 
 # Only what is written by hand, so that no line hangs on what Hypothesis happens to draw. The tracer
 # slows JAX: nothing else runs under it.

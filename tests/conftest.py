@@ -124,8 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job ignores Ctrl-C; so would the commands that tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    share = Share(config.getoption("--share"), config.getoption("--share-seed"))
-    config.pluginmanager.register(share)
+    chosen = [config.getoption(name) for name in ("--share", "--share-seed", "--minutes")]
+    config.pluginmanager.register(Share(*chosen))
     config.pluginmanager.register(Sometimes())
     config.pluginmanager.register(MemoryMaps())
     if config.getoption("--counts") is not None:
@@ -159,6 +159,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--share-seed", type=int, default=0, metavar="SEED", help="which cases those are"
+    )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        metavar="MINUTES",
+        help="begin no test after so many; files come in an order that the seed gives",
     )
     parser.addoption(
         "--counts",

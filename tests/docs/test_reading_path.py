@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 
+import pytest
+
 from jax_engine import LLM, SamplingParams
 from scripts.reading_path import LIST, PAGE, PATH, as_list, num_lines
 from tests.meta.trees import PACKAGES, ROOT
@@ -56,6 +58,7 @@ def watched(called: list[tuple[str, str]], on_the_way: set[tuple[str, str]]) -> 
         sys.monitoring.free_tool_id(TOOL)
 
 
+@pytest.mark.slow
 def test_a_decode_step_goes_along_the_path(tmp_path: Path) -> None:
     """All that is on the stack anywhere along it is on it, and all that is on it is called."""
     model, _ = tiny_llama(tmp_path / "tiny")

@@ -116,6 +116,7 @@ def look(browser: Page, path: Path) -> Any:
 @needs_chromium
 @needs_a_site
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.slow
 def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
     browser.size(width, 900, phone=width < 1000)
     pages = [path for path in site.rglob("*.html") if path.name != "404.html"]  # one for servers

@@ -22,6 +22,7 @@ ELF, MACH_O = (b"\x7fELF", 18, 183), (b"\xcf\xfa\xed\xfe", 4, 0x0C)
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="features are those of x86-64")
 @pytest.mark.skipif(not processor_has("avx512f"), reason="this processor is an older one")
+@pytest.mark.slow
 def test_with_avx2_alone() -> None:
     here = Path(__file__).parent
     names = (
@@ -45,6 +46,7 @@ def test_with_avx2_alone() -> None:
     assert " passed" in ended.stdout
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_arm(tmp_path: Path) -> None:
     """On Linux and on macOS; what LLVM has no instructions for would end it. Nothing is run."""
     plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}

@@ -29,6 +29,7 @@ def llm(smollm2_path: Path) -> Iterator[LLM]:
     )
 
 
+@pytest.mark.slow
 def test_each_question_is_answered_in_two_manners(llm: LLM) -> None:
     """In one batch, with the adapter and without."""
     chats: Any = [[{"role": "user", "content": question}] for question in QUESTIONS for _ in "ab"]

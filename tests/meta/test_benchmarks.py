@@ -56,6 +56,7 @@ def test_the_command_of_a_result_can_be_typed(tmp_path: Path) -> None:
         assert find_spec(module) is not None, saved["command"]
 
 
+@pytest.mark.slow
 def test_a_soak_looks_at_memory_and_leaves_nothing(tmp_path: Path) -> None:
     engine = soak.build(tmp_path)
     looks = soak.soak(engine, 60, looks=3)

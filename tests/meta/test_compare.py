@@ -187,6 +187,7 @@ def test_no_peer_is_ours_alone(monkeypatch: Any) -> None:
     assert parse_args().peers == []
 
 
+@pytest.mark.slow
 def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.compare", "--smoke", "--output", str(tmp_path)]
     environment = {

@@ -49,6 +49,7 @@ def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
         Server(Kind("x", "ours", command), "", {}, tmp_path / "log")
 
 
+@pytest.mark.slow
 def test_all_of_it_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "servers_tiny.json"
     command = [sys.executable, "-m", "benchmarks.compare.servers", "--smoke", "--streams", "40"]

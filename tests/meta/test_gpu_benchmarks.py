@@ -29,6 +29,7 @@ from tests.meta.trees import ROOT
 SMALL = plan.SMALL
 
 
+@pytest.mark.slow
 def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     """One call, as on a GPU: every step ends, and its figures are in the results."""
     tuned = tuning.TABLE_FILE.read_text("utf-8")

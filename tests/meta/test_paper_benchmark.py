@@ -35,6 +35,7 @@ def test_lengths_have_the_means(lengths: traces.Lengths, means: tuple[float, flo
     assert pairs.min() >= 1 and pairs.sum(axis=1).max() <= traces.MAX_MODEL_LEN
 
 
+@pytest.mark.slow
 def test_chats_fit_twice_1024() -> None:
     rng = np.random.default_rng(0)
     pairs = np.array([traces.chat()(rng) for _ in range(500)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.meta.trees import ROOT
-from tests.support.share import kept
+from tests.support.share import by_chance, kept
 
 NAMES = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(
     lambda sizes: [
@@ -26,6 +26,10 @@ import pytest
 def test_many(place): ...
 
 def test_one(): ...
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(20))
+def test_slow(place): ...
 """
 
 
@@ -50,6 +54,14 @@ def test_other_seeds_keep_other_cases_until_all_have_run() -> None:
     assert set().union(*choices) == set(names)
 
 
+def test_slow_cases_are_kept_by_chance() -> None:
+    names = [f"test_a.py::test_b[{case}]" for case in range(50)]
+    choices = [by_chance(names, 20, seed) for seed in range(100)]
+    assert 800 < sum(map(len, choices)) < 1200
+    assert set().union(*choices) == set(names) and by_chance(names, 100, 0) == set(names)
+    assert by_chance(names[:9], 20, 1) == choices[1] & set(names[:9])
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_run_says_how_to_repeat_it(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_file.py").write_text(FILE)
@@ -58,8 +70,28 @@ def test_a_run_says_how_to_repeat_it(tmp_path: Path, processes: int) -> None:
     command += ["--share", "25", "--share-seed", "7"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "6 passed" in run.stdout
+    slow = [f"test_file.py::test_slow[{place}]" for place in range(20)]
+    assert f"{6 + len(by_chance(slow, 25, 7))} passed" in run.stdout
     assert "--share 25 --share-seed 7" in run.stdout
+
+
+@pytest.mark.parametrize(("seed", "files"), [(1, "acb"), (2, "cba")])
+def test_no_test_begins_after_its_minutes(tmp_path: Path, seed: int, files: str) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"test_{name}.py").write_text("def test_it(): print('ran', __file__)")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(tmp_path), str(tmp_path), "-v", "--share-seed", str(seed)]
+
+    def run(minutes: str) -> str:
+        found = subprocess.run(
+            [*command, "--minutes", minutes], cwd=ROOT, capture_output=True, text=True
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+    assert "3 skipped" in run("0")
+    whole = run("60")
+    assert "".join(line[5] for line in whole.splitlines() if "PASSED" in line) == files
 
 
 @pytest.mark.parametrize("percent", ["0", "101", "-5", "many"])

@@ -107,6 +107,7 @@ def test_a_stand_in_has_its_head(
 
 @pytest.mark.model
 @pytest.mark.parametrize("path", FEW)
+@pytest.mark.slow
 def test_a_few_examples_run(path: str, home: Path, tmp_path: Path) -> None:
     """Unchanged, with stand-ins of random weights: CI has the package index, and no hub."""
     try:

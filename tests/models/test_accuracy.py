@@ -18,6 +18,7 @@ TOLERANCE = 2e-3  # a token, of a log-probability
 
 @pytest.mark.model
 @pytest.mark.parametrize("task", ["HellaSwag", "TruthfulQA-MC1"])
+@pytest.mark.slow
 def test_choices_are_those_of_transformers(task: str, smollm2_path: Path) -> None:
     llm = LLM(str(smollm2_path), dtype="float32", max_model_len=512, max_num_batched_tokens=512)
     questions = json.loads(GOLDEN.read_text("utf-8"))[task]

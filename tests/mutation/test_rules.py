@@ -3,6 +3,8 @@
 import ast
 from threading import Event
 
+import pytest
+
 from jax_engine.core.stopping import StopRule
 from tests.mutation.children import Say, in_children
 from tests.mutation.generated import all_generated, functions
@@ -47,6 +49,7 @@ def test_a_function_s_key_is_of_its_code_alone() -> None:
     assert key(TEXT) != key(TEXT.replace("item < most", "item <= most"))
 
 
+@pytest.mark.slow
 def test_a_child_has_the_bug_and_its_parent_has_not() -> None:
     mutant = next(m for m in all_generated(["core"]) if m.name.function == "StopRule.check")
     functions_here = living_functions()
@@ -60,6 +63,7 @@ def test_a_child_has_the_bug_and_its_parent_has_not() -> None:
     assert StopRule.check.__code__ != mutant.compiled()
 
 
+@pytest.mark.slow
 def test_a_bug_is_planted_where_nobody_has_imported_the_code_yet() -> None:
     """Each command is imported when it is asked for."""
     mutant = next(m for m in all_generated(["core"]) if m.name.function == "StopRule.check")
