@@ -21,7 +21,7 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_state import EngineState, engine_state
-from jax_engine.engine.lora_info import lora_requests_info
+from jax_engine.engine.lora_info import lora_requests_info, lora_slots
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
@@ -505,7 +505,10 @@ class LLMEngine:
         if not self.config.enable_lora:
             return []
         requests, most = self._running.requests.values(), self.worker.capabilities.max_loras
-        return [lora_requests_info(most, requests, time.time())]
+        return [
+            lora_requests_info(most, requests, time.time()),
+            *lora_slots(self.scheduler.slots),
+        ]
 
     @cached_property
     def vllm_config(self) -> Any:
