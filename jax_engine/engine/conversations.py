@@ -11,6 +11,7 @@ from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.lora.own_texts import own_template, own_templates
 from jax_engine.lora.request import one_lora_each
+from jax_engine.tokenization.chat import RefusedByTemplateError
 from jax_engine.tokenization.chat_content import ContentFormat, Message
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.typed_fields import check_types
@@ -69,6 +70,7 @@ def chat_texts(
     messages: Sequence[Message] | Sequence[Sequence[Message]],
     *,
     lora_request: Any = None,
+    own: Mapping[str, str] | None = None,
     **options: Any,
 ) -> list[str]:
     """Writes one conversation, or each of several, as the text of a prompt.
@@ -77,16 +79,18 @@ def chat_texts(
         messages: A list of dicts with "role" and "content", or several such lists.
         lora_request: As for `LLM.chat`; of these adapters the templates are used, if they have any
             and `chat_template` is None.
+        own: These templates, by name; None: they are read from the adapters' folders.
         options: Fields of `ChatOptions`.
 
     Raises:
         ConfigError: The model has no chat template and none was given.
-        InvalidRequestError: The messages or the options are invalid. The error says which of
-            several conversations is meant.
+        InvalidRequestError: The messages or the options are invalid, or a template refuses them.
+            The error says which of several conversations is meant, and whose template refuses it
+            if that is an adapter's.
     """
     checked = ChatOptions(**options)
-    own = dict(checked.chat_template_kwargs or {})
-    taken = sorted(_RESERVED & own.keys())
+    more = dict(checked.chat_template_kwargs or {})
+    taken = sorted(_RESERVED & more.keys())
     if taken:
         raise InvalidRequestError(
             f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
@@ -100,8 +104,10 @@ def chat_texts(
     one_only = bool(messages) and isinstance(messages[0], Mapping)
     conversations: Any = [messages] if one_only else messages
     texts: list[str] = []
-    templates = _templates_each(tokenizer, lora_request, checked, len(conversations))
-    for i, (conversation, template) in enumerate(zip(conversations, templates, strict=True)):
+    templates = _templates_each(tokenizer, lora_request, own, checked, len(conversations))
+    for i, (conversation, (template, whose)) in enumerate(
+        zip(conversations, templates, strict=True)
+    ):
         try:
             text = tokenizer.apply_chat_template(
                 conversation,
@@ -111,19 +117,27 @@ def chat_texts(
                 add_generation_prompt=checked.add_generation_prompt,
                 continue_final_message=checked.continue_final_message,
                 tools=checked.tools,
-                **own,
+                **more,
             )
         except InvalidRequestError as error:
             where = "" if one_only else f"conversation {i}: "
+            if whose is not None and isinstance(error, RefusedByTemplateError):
+                where += f"lora_request {whose!r}: "
             raise InvalidRequestError(f"{where}{error}") from error
         texts.append(text)
     return texts
 
 
 def _templates_each(
-    tokenizer: Tokenizer, lora_request: Any, options: ChatOptions, count: int
-) -> list[str | None]:
+    tokenizer: Tokenizer,
+    lora_request: Any,
+    own: Mapping[str, str] | None,
+    options: ChatOptions,
+    count: int,
+) -> list[tuple[str | None, str | None]]:
     """The template of each conversation: what is given, else its adapter's; None: the model's.
+
+    Beside it the adapter's name, if it is the adapter's.
 
     Raises:
         InvalidRequestError: They are no adapters, or not as many, or a folder is damaged.
@@ -132,15 +146,18 @@ def _templates_each(
 
     @cache
     def of(path: str) -> str | None:
-        return own_template(own_templates(path, tokenizer), with_tools=with_tools)
+        templates = own_templates(path, tokenizer) if own is None else own
+        return own_template(templates, with_tools=with_tools)
 
-    given, found = options.chat_template, []
+    given = options.chat_template
+    found: list[tuple[str | None, str | None]] = []
     for one in one_lora_each(lora_request, count):
         if given or one is None or not one.lora_path:
-            found.append(given)
+            found.append((given, None))
             continue
         try:
-            found.append(of(one.lora_path))
+            template = of(one.lora_path)
         except WeightsError as error:
             raise InvalidRequestError(f"lora_request {one.lora_name!r}: {error}") from error
+        found.append((template, template and one.lora_name))
     return found

@@ -169,11 +169,7 @@ class EngineLoop:
         problem = "the engine's loop failed, which is a bug: report it"
         try:
             while not self._stopped:
-                self._await_job()  # here others may use the engine
-                with self.engine.driven():
-                    self.turn()
-                    while self.is_busy and not self._stopped:
-                        self.turn()
+                self.turn()
             problem = "the engine was shut down"
         finally:
             self._end, self._thread = problem, None
@@ -181,15 +177,18 @@ class EngineLoop:
             self._refuse_jobs(problem)
 
     def turn(self) -> None:
-        """Does the jobs that have come, or waits for one; then runs a step if requests run."""
+        """Does the jobs that have come, or waits for one; then runs a step if requests run.
+
+        Others may use the engine while it waits without requests, and between two jobs.
+        """
         if self.paused or not self.is_busy:
             self._await_job()
-        with self.engine.driven():
-            while not self._stopped and (self._jobs or not self._inbox.empty()):
-                self._await_job()
+        while not self._stopped and (self._jobs or not self._inbox.empty()):
+            self._await_job()
+            with self.engine.driven():
                 self._jobs.popleft().do()
-            if self.is_busy and not self.paused and not self._stopped:
-                self._step()
+        if self.is_busy and not self.paused and not self._stopped:
+            self._step()
 
     def _await_job(self) -> None:
         """Waits until there is a job, which no local name keeps alive: it may hold an `LLM`."""
@@ -197,20 +196,26 @@ class EngineLoop:
             self._jobs.append(self._inbox.get())
 
     def _step(self) -> None:
+        """Runs a step outside of `driven`: while it runs, others are refused and need not wait."""
         self.step_started = time.monotonic()
         try:
             self.engine.run_step()
         except BaseException as error:  # such as one that a logits processor raised
-            self._deliver(self.engine.take_news())  # of those who had ended before
-            for update in self.engine.take_lost():
-                if update[0].request_id not in self._readers:
-                    self.engine.keep(update)
-            self._fail(error)
+            with self.engine.driven():
+                self._tell_failed(error)
         else:
-            self._deliver(self.engine.take_news())
+            with self.engine.driven():
+                self._deliver(self.engine.take_news())
+                self._tell_missed()
         finally:
             self.step_started = None
-        self._tell_missed()
+
+    def _tell_failed(self, error: BaseException) -> None:
+        self._deliver(self.engine.take_news())  # of those who had ended before
+        for update in self.engine.take_lost():
+            if update[0].request_id not in self._readers:
+                self.engine.keep(update)
+        self._fail(error)
 
     def _tell_missed(self) -> None:
         """Looks for a request that a job or a logits processor has aborted without the loop.

@@ -9,19 +9,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from threading import RLock, get_ident
-from typing import Any, Self
+from typing import Any, Concatenate, Self
 
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_state import EngineState, engine_state
-from jax_engine.engine.lora_info import lora_requests_info
+from jax_engine.engine.lora_info import lora_requests_info, lora_slots
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
@@ -60,6 +60,32 @@ from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 logger = logging.getLogger("jax_engine")
+
+
+def _alone[**P, T](
+    method: Callable[Concatenate["LLMEngine", P], T],
+) -> Callable[Concatenate["LLMEngine", P], T]:
+    """Makes a method wait for other threads' methods; it is refused while another thread drives.
+
+    The check that counts is made with the lock held: a driver may come while a thread waits for it.
+    The one before spares a thread that wait for what a driver does between two steps.
+
+    Raises:
+        ForkedProcessError: As `LLMEngine.check_process`.
+        EngineInUseError: A call of `LLM` runs in another thread.
+    """
+
+    @wraps(method)
+    def alone(self: "LLMEngine", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.check_process()
+        if self.driver == get_ident():  # without the lock, so that others need not wait for it
+            return method(self, *args, **kwargs)
+        self._check_driver()
+        with self._lock:
+            self._check_driver()
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class LLMEngine:
@@ -156,28 +182,26 @@ class LLMEngine:
 
     @contextmanager
     def driven(self) -> Iterator[None]:
-        """For a driver: inside, no other thread uses the engine. Waits while one does."""
+        """For a driver: inside, no other thread uses the engine. Waits while one does.
+
+        A driver sets and unsets `driver` in here, and runs steps outside: while it is set, who
+        comes is refused, and nobody waits for a step.
+        """
         with self._lock:
             if self.driver is None:  # what came before is not for those whom it serves
                 self._unread += self._running.take_news()
             yield
 
-    def _alone(self) -> AbstractContextManager[object]:
-        """For the time of a method: no other thread uses the engine.
-
-        Raises:
-            ForkedProcessError: As `check_process`.
-            EngineInUseError: A call of `LLM` runs in another thread.
-        """
-        self.check_process()
-        driver = self.driver
+    def _check_driver(self) -> None:
+        """Raises EngineInUseError if another thread drives the engine."""
+        driver = self.driver  # once: it may change at any time
         if driver is not None and driver != get_ident():
             raise EngineInUseError(
                 "a call of LLM runs, and its thread alone may use llm_engine: wait for the call, "
                 "or ask LLM, whose methods any thread may call"
             )
-        return self._lock
 
+    @_alone
     def warmup(self, *, use_tqdm: bool = True) -> int:
         """Compiles the steps of plain requests (see docs/startup.md for others); returns how many.
 
@@ -185,12 +209,11 @@ class LLMEngine:
         """
         rows = most_rows(self.config, self.worker.capabilities.max_samples)
         limits = self.scheduler.max_num_batched_tokens, rows
-        with self._alone():
-            count = self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
-            if self._draft is not None:
-                limits = self._draft.budget, MAX_DRAFT_TOKENS
-                count += self._draft.runner.compile_ahead(*limits, use_tqdm=use_tqdm)
-            return count
+        count = self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
+        if self._draft is not None:
+            limits = self._draft.budget, MAX_DRAFT_TOKENS
+            count += self._draft.runner.compile_ahead(*limits, use_tqdm=use_tqdm)
+        return count
 
     def check_request(
         self,
@@ -302,14 +325,14 @@ class LLMEngine:
         request.serve_as(request_id, arrival_time=arrival_time, priority=priority, timeout=timeout)
         self.add_all([request])
 
+    @_alone
     def add_all(self, requests: Sequence[Request]) -> None:
         """Accepts checked requests: all, or none if anything is raised.
 
         Raises:
             InvalidRequestError: An id is already running.
         """
-        with self._alone():
-            self._running.add(requests, self.clock())
+        self._running.add(requests, self.clock())
 
     def is_running(self, request_id: str) -> bool:
         """Whether this is the id of an unfinished request."""
@@ -319,12 +342,9 @@ class LLMEngine:
         """Whether `step` has anything to run, or outputs of a driver's step to return."""
         return bool(self._running.requests or self._running.ended or self._unread)
 
+    @_alone
     def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests' new outputs (see `RequestOutputKind`)."""
-        with self._alone():
-            return self._step()
-
-    def _step(self) -> list[AnyRequestOutput]:
         kept = len(self._running.ended)
         try:
             self.run_step()
@@ -334,16 +354,13 @@ class LLMEngine:
             raise
         return self.outputs()
 
+    @_alone
     def run_step(self) -> None:
         """For a driver: runs one step, if there are requests; `take_news` has what it gave.
 
         Raises:
             BaseException: What the step raised; all requests were aborted (`take_lost`).
         """
-        with self._alone():  # an exception at the line of a `try:` in here would not leave the lock
-            self._run_or_abandon()
-
-    def _run_or_abandon(self) -> None:
         if not self._running.requests:
             return
         try:
@@ -388,6 +405,7 @@ class LLMEngine:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
                 self._running.end(group.request_id, reason, self.clock())
 
+    @_alone
     def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
@@ -396,31 +414,30 @@ class LLMEngine:
             those with `RequestOutputKind.DELTA` instead, after their earlier deltas.
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        with self._alone():
-            last = self._running.abort(ids, self.clock())
-            aborted = {id(request) for request, _ in last}
-            before = [one for one in self._unread if id(one[0]) in aborted]
-            self._unread = [one for one in self._unread if id(one[0]) not in aborted]
-            return outputs_of(before + last)[len(before) :]  # which all news before are part of
+        last = self._running.abort(ids, self.clock())
+        aborted = {id(request) for request, _ in last}
+        before = [one for one in self._unread if id(one[0]) in aborted]
+        self._unread = [one for one in self._unread if id(one[0]) not in aborted]
+        return outputs_of(before + last)[len(before) :]  # which all news before are part of
 
+    @_alone
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
-        with self._alone():
-            unread, self._unread = self._unread, []
-            return outputs_of(unread + self._running.take_news())
+        unread, self._unread = self._unread, []
+        return outputs_of(unread + self._running.take_news())
 
+    @_alone
     def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
         """For a driver: as `abort_request`; what is new in these requests, and in others."""
-        with self._alone():
-            return self._running.abort(request_ids, self.clock()) + self._running.take_news()
+        return self._running.abort(request_ids, self.clock()) + self._running.take_news()
 
+    @_alone
     def take_news(self) -> list[RequestNews]:
         """For a driver: what is new in each request since it last asked.
 
         All news of a request go one way: through `step`, or to one reader.
         """
-        with self._alone():
-            return self._running.take_news()
+        return self._running.take_news()
 
     def take_lost(self) -> list[RequestNews]:
         """For a driver: the last news of what a failed step has aborted."""
@@ -431,6 +448,7 @@ class LLMEngine:
         """For a driver: news of a request that none of its readers has. `step` returns them."""
         self._unread.append(update)
 
+    @_alone
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
@@ -438,10 +456,9 @@ class LLMEngine:
 
         With `reset_running_requests` running requests are computed again, with the same outputs.
         """
-        with self._alone():
-            if reset_running_requests:
-                return self._pipeline.restart()
-            return self.scheduler.block_manager.reset_prefix_cache()
+        if reset_running_requests:
+            return self._pipeline.restart()
+        return self.scheduler.block_manager.reset_prefix_cache()
 
     def _abandon(self) -> None:
         """Aborts everything after a failed step: neither KV nor cached blocks can be trusted."""
@@ -464,31 +481,34 @@ class LLMEngine:
             raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
         return self.tokenizer
 
+    @_alone
     def stats(self) -> EngineStats:
         """Current queues and KV blocks, and counters since the start."""
-        with self._alone():
-            return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
+        return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
 
+    @_alone
     def state(self) -> EngineState:
         """What happens at this moment: requests, queues, and the map of all KV blocks."""
-        with self._alone():
-            return engine_state(self.scheduler, self._running, self.clock())
+        return engine_state(self.scheduler, self._running, self.clock())
 
+    @_alone
     def get_metrics(self) -> list[Metric]:
         """As `LLM.get_metrics`."""
         model = self.config.model or str(self.model_source)
-        with self._alone():
-            return [
-                *self._running.recorder.metrics(self.stats(), model),
-                cache_config_info(self.config, self.stats().num_blocks, self.max_model_len),
-                *self._lora_info(),
-            ]
+        return [
+            *self._running.recorder.metrics(self.stats(), model),
+            cache_config_info(self.config, self.stats().num_blocks, self.max_model_len),
+            *self._lora_info(),
+        ]
 
     def _lora_info(self) -> list[Metric]:
         if not self.config.enable_lora:
             return []
         requests, most = self._running.requests.values(), self.worker.capabilities.max_loras
-        return [lora_requests_info(most, requests, time.time())]
+        return [
+            lora_requests_info(most, requests, time.time()),
+            *lora_slots(self.scheduler.slots),
+        ]
 
     @cached_property
     def vllm_config(self) -> Any:

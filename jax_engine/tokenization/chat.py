@@ -24,6 +24,10 @@ DEFAULT, WITH_TOOLS = "default", "tool_use"
 _transformers = logging.getLogger("transformers")
 
 
+class RefusedByTemplateError(InvalidRequestError):
+    """The template raised an error, or is no sound Jinja: whoever brought it may want its name."""
+
+
 class ChatTemplate:
     """Renders with Hugging Face's own Jinja environment, imported when first used (about 1 s).
 
@@ -83,8 +87,9 @@ class ChatTemplate:
 
         Raises:
             ConfigError: the model has no chat template and none was given.
-            InvalidRequestError: a message or a tool has a wrong form, the options contradict each
-                other, or the template refuses the messages.
+            InvalidRequestError: a message or a tool has a wrong form, or the options contradict
+                each other.
+            RefusedByTemplateError: the template refuses the messages.
         """
         if add_generation_prompt and continue_final_message:
             raise InvalidRequestError(
@@ -138,7 +143,7 @@ class ChatTemplate:
                 messages, chat_template=template, tokenize=False, **options
             )
         except Exception as error:  # a template may raise anything, and so may what it prints
-            raise InvalidRequestError(
+            raise RefusedByTemplateError(
                 f"The chat template refuses these messages: {printable(error)}. A message is a "
                 "dictionary with role and content."
             ) from error

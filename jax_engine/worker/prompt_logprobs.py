@@ -1,4 +1,19 @@
-"""Log-probabilities of a prompt's own tokens, for `SamplingParams.prompt_logprobs`."""
+"""Log-probabilities of a prompt's own tokens, for `SamplingParams.prompt_logprobs`.
+
+Why they are no `Samples` along the prompt's row, whose token is known: a sampler has the logits of
+all its rows at once. For a prompt of 2,048 tokens and a vocabulary of 49,152 these are 400 MB; a
+chunk here has 13 MB. A sampler in chunks would be another program than that of the tokens that are
+drawn beside them, which is what there is now. Every row would also have its sampling parameters in
+the packed plan, 11 words where a target is one, and every step would return as many `token_ids` as
+the longest prompt step has tokens, not as the most that are drawn. The number of compiled shapes
+would stay: one with as many rows as tokens would take the place of `StepShape.prompt_logprobs`.
+
+Little would be saved. What a sample takes from its position is for the draw: penalties, bias,
+masks, a processor's logits, a seed. A prompt's log-probabilities are of the raw logits, and
+nothing is drawn. So the controller would need to know, wherever it counts samples (for a step's
+budget, for guesses, for the token that follows), that some draw nothing. Both ways meet where they
+are the same: a token's hidden state, `compute_logits` and `with_logprobs`.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -15,6 +15,7 @@ from jax_engine import InvalidRequestError, LLMEngine, LoRARequest, PoolingParam
 from jax_engine.engine.batch import check_all, loras_each
 from jax_engine.engine.calls import Calls
 from jax_engine.lora.adapter import AdaptedModule, Adapter
+from jax_engine.metrics import Gauge
 from jax_engine.models.pooling_recipe import PoolingRecipe
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
@@ -304,7 +305,8 @@ def test_an_adapter_comes_through_bytes_as_it_was() -> None:
 
 
 def test_the_adapters_in_use_are_a_metric() -> None:
-    engine = small_engine(max_loras=1)
+    """By their names, as vLLM's dashboards show them; and by their digests."""
+    engine, digests = small_engine(max_loras=1), [some_adapter(i).digest for i in range(2)]
     for i, number in enumerate([0, 1, None, 0]):
         engine.add_request(str(i), PROMPT, GREEDY, lora_request=some_lora(number))
     engine.step()
@@ -313,11 +315,46 @@ def test_the_adapters_in_use_are_a_metric() -> None:
         [one] = [one for one in engine.get_metrics() if one.name == "vllm:lora_requests_info"]
         return one.labels
 
-    wanted = {"max_lora": "1", "running_lora_adapters": "adapter 0"}
-    assert labels() == wanted | {"waiting_lora_adapters": "adapter 0,adapter 1"}
-    run(engine)
     assert labels() == {
-        "max_lora": "1", "running_lora_adapters": "", "waiting_lora_adapters": ""
-    }  # fmt: skip
-    names = [one.name for one in small_engine().get_metrics()]
-    assert "vllm:lora_requests_info" not in names
+        "max_lora": "1",
+        "running_lora_adapters": "adapter 0",
+        "waiting_lora_adapters": "adapter 0,adapter 1",
+        "running_lora_digests": digests[0],
+        "waiting_lora_digests": ",".join(sorted(digests)),
+    }
+    run(engine)
+    assert labels().pop("max_lora") == "1" and set(labels().values()) == {"1", ""}
+    names = {one.name for one in small_engine().get_metrics()}
+    assert not {one for one in names if "lora" in one}
+
+
+def test_two_versions_of_one_name_are_two_digests() -> None:
+    engine, adapters = small_engine(max_loras=2), [some_adapter(i) for i in range(2)]
+    for i, adapter in enumerate(adapters):
+        lora = LoRARequest("french", 1, adapter=adapter)
+        engine.add_request(str(i), PROMPT, GREEDY, lora_request=lora)
+    engine.step()
+    [info] = [one for one in engine.get_metrics() if one.name == "vllm:lora_requests_info"]
+    assert info.labels["running_lora_adapters"] == "french"
+    assert info.labels["running_lora_digests"] == ",".join(sorted(one.digest for one in adapters))
+
+
+def test_each_slot_that_holds_an_adapter_is_a_metric() -> None:
+    """With the number of requests that use it, also while that is none; by the digest alone."""
+    engine = small_engine(max_loras=3)
+    digests = [some_adapter(i).digest for i in range(2)]
+
+    def slots() -> dict[tuple[str, str], float]:
+        return {
+            (one.labels["slot"], one.labels["digest"]): one.value
+            for one in engine.get_metrics()
+            if isinstance(one, Gauge) and one.name == "jax_engine:lora_slot_requests"
+        }
+
+    assert slots() == {}
+    for i, number in enumerate([0, 1, None, 0]):
+        engine.add_request(str(i), PROMPT, GREEDY, lora_request=some_lora(number))
+    engine.step()
+    assert slots() == {("1", digests[0]): 2, ("2", digests[1]): 1}
+    run(engine)
+    assert slots() == {("1", digests[0]): 0, ("2", digests[1]): 0}

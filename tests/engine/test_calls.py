@@ -28,7 +28,7 @@ from jax_engine import (
     StepFailedError,
 )
 from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Calls
+from jax_engine.engine.calls import Call, Calls
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
@@ -39,6 +39,11 @@ LAST = RequestOutputKind.FINAL_ONLY  # as `LLM` asks for
 GREEDY = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True, output_kind=LAST)
 LONG = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True, output_kind=LAST)
 Requests = list[Any]
+USES: list[Callable[[LLMEngine], Any]] = [
+    LLMEngine.step, LLMEngine.stats, LLMEngine.state, LLMEngine.get_metrics, LLMEngine.outputs,
+    LLMEngine.reset_prefix_cache, lambda engine: engine.abort_request("0"),
+    lambda engine: engine.add_request("mine", [0], GREEDY),
+]  # what one thread at a time may do  # fmt: skip
 
 
 class Bar:
@@ -286,21 +291,93 @@ def test_the_engine_is_its_own_while_a_call_runs() -> None:
     began, go_on = stopped_at(engine, calls)
     thread, found = in_thread(lambda: calls.run(asked(engine, GREEDY), use_tqdm=False))
     assert began.wait(HANG_S)
-    uses: list[Callable[[], Any]] = [
-        engine.step, engine.stats, engine.state, engine.get_metrics, engine.outputs,
-        engine.reset_prefix_cache, lambda: engine.abort_request("0"),
-        lambda: engine.add_request("mine", [0], GREEDY),
-    ]  # fmt: skip
-    for use in uses:
+    for use in USES:
         with pytest.raises(EngineInUseError, match="a call of LLM runs"):
-            use()
+            use(engine)
     engine.check_request([0], GREEDY)  # any thread may
     go_on.set()
     join(thread)
     assert found[0][0].finished
-    for use in uses:
-        use()
+    for use in USES:
+        use(engine)
     assert [one.request_id for one in run(engine)] == ["mine"]
+
+
+class WatchedLock:
+    """The engine's lock: `comes` is called by a thread that has passed the first check."""
+
+    def __init__(self, engine: LLMEngine, comes: Callable[[], None]) -> None:
+        self._lock, self._comes, self._watched = engine._lock, comes, threading.get_ident()
+
+    def __enter__(self) -> Any:
+        if threading.get_ident() == self._watched:
+            self._comes()
+        return self._lock.__enter__()
+
+    def __exit__(self, *raised: Any) -> Any:
+        return self._lock.__exit__(*raised)
+
+
+def check_free(lock: Any) -> None:
+    assert lock.acquire(blocking=False), "who waits for it waits for a step"
+    lock.release()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_who_was_just_before_a_call_is_refused(use: Callable[[LLMEngine], Any]) -> None:
+    """A call begins between the first check and the lock: nobody waits for its steps."""
+    engine = small_engine()
+    calls = Calls(engine)
+    began, go_on = stopped_at(engine, calls)
+    lock = engine._lock
+
+    def used() -> Any:
+        def call_begins() -> None:
+            calls.enqueue(asked(engine, GREEDY))
+            assert began.wait(HANG_S)
+            check_free(lock)
+
+        engine._lock = WatchedLock(engine, call_begins)  # type: ignore[assignment]
+        return use(engine)
+
+    thread, found = in_thread(used)
+    join(thread)
+    assert isinstance(found[0], EngineInUseError) and not go_on.is_set()
+    go_on.set()
+    assert calls.wait_enqueued(False)[0].finished
+    check_idle(engine)
+
+
+def test_who_waits_for_a_job_is_refused_when_it_begins_a_call() -> None:
+    """A job without requests may use the engine for a while; behind it comes a call's."""
+    engine = small_engine()
+    calls = Calls(engine)
+    lock, (began, go_on) = engine._lock, stopped_at(engine, calls)
+    in_job, job_ends, waits = threading.Event(), threading.Event(), threading.Event()
+
+    def job() -> None:
+        in_job.set()
+        assert job_ends.wait(HANG_S)
+        calls._loop.add(requests, reader)
+
+    def used() -> Any:
+        engine._lock = WatchedLock(engine, waits.set)  # type: ignore[assignment]
+        return engine.step()
+
+    reader, requests = Call(), asked(engine, GREEDY)
+    requests[0].group.request_id = "call's"
+    calls._loop.post(job)
+    assert in_job.wait(HANG_S)
+    thread, found = in_thread(used)
+    assert waits.wait(HANG_S)
+    job_ends.set()
+    assert began.wait(HANG_S)
+    join(thread)
+    check_free(lock)
+    assert isinstance(found[0], EngineInUseError)
+    go_on.set()
+    assert reader.next().finished
+    check_idle(engine)
 
 
 def test_a_call_waits_while_somebody_steps_directly() -> None:

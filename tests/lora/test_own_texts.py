@@ -233,6 +233,16 @@ def test_a_chat_has_its_adapter_s_template(llm: LLM, tmp_path: Path) -> None:
     assert prompts(mine, chat_template="given") == ["given"] * 3
     (tmp_path / "a" / "chat_template.jinja").write_text("newer")
     assert prompts(mine) == ["newer"] * 3
+    for broken in ("{{ nothing(1) }}", "{% if %}", "{{ raise_exception('no') }}"):
+        (tmp_path / "a" / "chat_template.jinja").write_text(broken)
+        with pytest.raises(InvalidRequestError, match=r"^lora_request 'a': The chat template refu"):
+            prompts(mine, HI)
+        with pytest.raises(InvalidRequestError, match=r"^conversation 1: lora_request 'a': The ch"):
+            prompts([None, mine, plain])
+    with pytest.raises(InvalidRequestError, match=r"^The chat template refuses"):
+        prompts(mine, HI, chat_template="{% if %}")  # which is not the adapter's
+    with pytest.raises(InvalidRequestError, match=r"^messages\[0\]"):
+        prompts(mine, [{"role": 1}])  # nor is it the template's fault
     (tmp_path / "a" / "tokenizer_config.json").write_text("{")
     with pytest.raises(InvalidRequestError, match=r"lora_request 'a': .*tokenizer_config"):
         prompts(mine)

@@ -132,6 +132,16 @@ CALLS: list[Mutant] = [
             "anybody uses the engine while the loop has it",
         ),
         (
+            "        with self._lock:\n            self._check_driver()\n",
+            "        with self._lock:\n",
+            "who has passed the check before a call begins uses the engine beside it",
+        ),
+        (
+            "        if self.driver == get_ident():  #",
+            "        if False:  #",
+            "who has passed the check before a call begins waits for its steps",
+        ),
+        (
             "outputs_of(before + last)[len(before) :]",
             "outputs_of(last)",
             "the output of an aborted request lacks what was kept for step",
@@ -146,20 +156,19 @@ CALLS: list[Mutant] = [
             "outputs without a reader are dropped",
         ),
         (
-            "                if update[0].request_id not in self._readers:\n"
-            "                    self.engine.keep(update)",
+            "            if update[0].request_id not in self._readers:\n"
+            "                self.engine.keep(update)",
             "                pass",
             "who has no reader is not told that a step failed",
         ),
         (
-            "                if update[0].request_id not in self._readers:\n"
-            "                    self.engine.keep(update)",
+            "            if update[0].request_id not in self._readers:\n"
+            "                self.engine.keep(update)",
             "                self.engine.keep(update)",
             "who steps next gets the ends of calls that failed",
         ),
         (
-            "            self._deliver(self.engine.take_news())  # of those who"
-            " had ended before\n",
+            "        self._deliver(self.engine.take_news())  # of those who had ended before\n",
             "",
             "who is out of time is lost with the step that fails",
         ),
@@ -174,13 +183,13 @@ CALLS: list[Mutant] = [
             "the loop waits for requests of a failed step",
         ),
         (
-            "        self._tell_missed()\n",
+            "                self._tell_missed()\n",
             "",
             "a call waits for a request that was aborted without the loop",
         ),
         (
-            "            while not self._stopped and (self._jobs or not self._inbox.empty()):",
-            "            while self._jobs or not self._inbox.empty():",
+            "        while not self._stopped and (self._jobs or not self._inbox.empty()):",
+            "        while self._jobs or not self._inbox.empty():",
             "requests are accepted behind the end of the loop",
         ),
         (

@@ -54,6 +54,11 @@ class Server:
         tensors = tensors_of(ADAPTED, of=self.modules, seed=seed)
         return str(write_folder(self.folder / name, tensors))
 
+    def digest(self, name: str) -> str:
+        found = self.service.adapters.get(name)
+        assert found is not None and found.lora.digest is not None
+        return found.lora.digest
+
 
 class Answer(NamedTuple):
     status_code: int
@@ -106,6 +111,12 @@ class Client:
         page = await got(self.server.app, "/metrics")
         (line,) = [one for one in page.splitlines() if one.startswith("vllm:lora_requests_info{")]
         return dict(re.findall(r'(\w*lora\w*)="([^"]*)"', line.partition("{")[2]))
+
+    async def slots(self) -> dict[str, float]:
+        """How many requests use the adapters that have slots, by their digests."""
+        page = await got(self.server.app, "/metrics")
+        found = re.findall(r'^jax_engine:lora_slot_requests{.*digest="(\w+)".*} (.*)$', page, re.M)
+        return {digest: float(count) for digest, count in found}
 
 
 async def got(app: Any, path: str) -> str:
@@ -162,18 +173,26 @@ def test_the_gauge_names_who_runs_and_who_waits(server: Server) -> None:
     async def calls(client: Client) -> None:
         for seed, name in enumerate(("german", "french")):
             await client.load(name, server.write(name, seed))
-        nobody = {"max_lora": "1", "running_lora_adapters": "", "waiting_lora_adapters": ""}
-        assert await client.info() == nobody
+        kinds = [f"{who}_lora_{what}" for who in ("running", "waiting")
+                 for what in ("adapters", "digests")]  # fmt: skip
+        nobody = {"max_lora": "1"} | dict.fromkeys(kinds, "")
+        assert await client.info() == nobody and await client.slots() == {}
         task = await client.held("french")
         other = asyncio.create_task(client.says("german"))
         plain = asyncio.create_task(client.says("tiny"))
         while server.llm.num_unfinished_requests < 3:
             await asyncio.sleep(0)
-        some = {"running_lora_adapters": "french", "waiting_lora_adapters": "german"}
+        french, german = (server.digest(name) for name in ("french", "german"))
+        some = {
+            "running_lora_adapters": "french", "waiting_lora_adapters": "german",
+            "running_lora_digests": french, "waiting_lora_digests": german,
+        }  # fmt: skip
         assert await client.info() == nobody | some
+        assert await client.slots() == {french: 1.0}
         await server.llm.resume_generation()
         await asyncio.gather(task, other, plain)
         assert await client.info() == nobody
+        assert await client.slots() == {german: 0.0}
 
     run(calls, server)
 

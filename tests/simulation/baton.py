@@ -145,6 +145,7 @@ class SimulatedLock:
 
     def __enter__(self) -> None:
         if self._owner != self._baton.current:
+            self._baton.pause()  # whatever was looked at before may have changed
             self._baton.wait(lambda: not self._depth)
             self._owner = self._baton.current
         self._depth += 1

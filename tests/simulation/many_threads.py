@@ -193,14 +193,18 @@ class ManyThreads(Simulation):
         del self.calls  # which ends the loop
 
     def look(self) -> None:
-        """From another thread than the loop's, which is refused while that one has the engine."""
-        driven = self.engine.driver is not None
+        """From another thread than the loop's, which is refused while that one has the engine.
+
+        Also when that one got it just before this one could: then it does not wait for a step.
+        """
+        before = self.engine.driver
         try:
             self.engine.stats()
-            assert not driven, "two threads use the engine"
+            assert before is self.engine.driver is None, "two threads use the engine"
         except EngineInUseError:
-            assert driven
-        self.log.seen["engine in use"] += driven
+            assert self.engine.driver is not None
+            self.log.seen["engine in use"] += 1
+            self.log.seen["refused at the lock"] += before is None
 
     def abort_some(self, abort: Callable[[list[str]], Any]) -> None:
         groups = debug_state(self.engine).kept["groups"]

@@ -27,5 +27,5 @@ async def count_tokens(service: Service, request: CountRequest) -> Response:
     """How many tokens the prompt of a request has."""
     chat = chat_request(request)
     service.check_model(chat)
-    prompt = await chat_prompt(service, chat, chat.own_templates, any_length=True)
+    prompt = await chat_prompt(service, chat, chat, any_length=True)
     return json_response({"input_tokens": len(prompt["prompt_token_ids"])})

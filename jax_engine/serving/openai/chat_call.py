@@ -53,8 +53,7 @@ class ChatCall:
         params = _params(service, request)
         service.check_samples(params)
         any_length = request.truncate_prompt_tokens is not None
-        own = request.own_templates
-        prompt = await chat_prompt(service, request, own, any_length=any_length)
+        prompt = await chat_prompt(service, request, request, any_length=any_length)
         params = service.fit(params, prompt, request.max_output, request.truncation_side)
         plan = plan_of(
             service.dialect_of(request),

@@ -63,8 +63,7 @@ async def prompts_of_input(
         raise invalid("messages", "messages and input must not be given together")
     service.check_queue()
     keep = checked_keep(service, request)
-    own = request.own_templates
-    made = chat_prompt(service, chat, own, any_length=keep is not None, room=0)
+    made = chat_prompt(service, chat, request, any_length=keep is not None, room=0)
     return [as_asked(request, await for_client(http, made), keep)]
 
 

@@ -1,13 +1,12 @@
 """Prompts of requests: one or many, text or token ids."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.engine.conversations import chat_texts
-from jax_engine.lora.own_texts import own_template
 from jax_engine.serving.openai.errors import invalid
+from jax_engine.serving.openai.request_fields import Request
 from jax_engine.serving.openai.requests import Chat
 from jax_engine.serving.openai.service import Service
 from jax_engine.serving.openai.tools.inbound import inbound_messages
@@ -71,7 +70,7 @@ async def engine_prompt(
 async def chat_prompt(
     service: Service,
     chat: Chat,
-    templates: Mapping[str, str],
+    asked: Request,
     *,
     any_length: bool = False,
     room: int = 1,
@@ -79,7 +78,8 @@ async def chat_prompt(
     """A conversation as `prompt` and `prompt_token_ids`, made in other threads.
 
     Args:
-        templates: Those of the request's adapter, which come before the model's.
+        asked: The request that brings the conversation. Its adapter's templates come before the
+            model's.
         any_length, room: As for `engine_prompt`.
 
     Raises:
@@ -100,12 +100,13 @@ async def chat_prompt(
         options["documents"] = chat.documents
     if chat.reasoning_effort is not None:
         options.setdefault("reasoning_effort", chat.reasoning_effort)
-    own = own_template(templates, with_tools=bool(chat.tools))
     write = partial(
         chat_texts,
         service.tokenizer,
         inbound_messages(chat.messages),
-        chat_template=chat.chat_template or settings.chat_template or own,
+        lora_request=asked.lora,
+        own=asked.own_templates,
+        chat_template=chat.chat_template or settings.chat_template,
         add_generation_prompt=chat.add_generation_prompt,
         continue_final_message=chat.continue_final_message,
         tools=chat.tools,

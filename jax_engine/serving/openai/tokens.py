@@ -40,8 +40,7 @@ async def tokenize(
         encode = service.encoder.ids
         ids = await encode(request.prompt, add_special_tokens=special, any_length=True)
     else:
-        own = request.own_templates
-        ids = (await chat_prompt(service, request, own, any_length=True))["prompt_token_ids"]
+        ids = (await chat_prompt(service, request, request, any_length=True))["prompt_token_ids"]
     answer = Tokens(len(ids), service.llm.max_model_len, ids)
     if request.return_token_strs:
         backend = service.tokenizer.backend

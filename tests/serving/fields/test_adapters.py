@@ -266,6 +266,19 @@ def test_a_conversation_has_its_adapter_s_template(
     assert found == ["mine hi", *3 * ["[user]hi[assistant]"]]
 
 
+@pytest.mark.parametrize("path", CHATS)
+def test_an_adapter_with_a_broken_template_is_named(
+    path: str, fields_checkpoint: Path, tmp_path: Path
+) -> None:
+    llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
+    service = Service(llm, ServerSettings(names=("tiny",)))
+    lora = LoRARequest("french", 1, str(tmp_path))
+    service.adapters._named["french"] = NamedAdapter(lora, {"default": "{% if %}"})
+    answer = TestClient(make_app(service)).post(path, json=CHATS[path] | {"model": "french"})
+    assert answer.status_code == 400
+    assert "lora_request 'french': The chat template refuses" in answer.text
+
+
 def test_calls_are_read_as_the_adapter_s_template_tells(fields_checkpoint: Path) -> None:
     """Unless the server was told otherwise."""
     llm: Any = ScriptedLLM(load_tokenizer(fields_checkpoint))
