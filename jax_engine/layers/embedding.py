@@ -16,7 +16,7 @@ class Embedding(nnx.Module):  # type: ignore[misc]
     Attributes:
         weight: [V, E], stored in a `WeightFormat`.
         slots: What adapters add to vectors, in a step that may have some; else None.
-        devices: Over how many devices the rows are cut.
+        shared_by: Over how many devices the rows are cut.
     """
 
     slots: Slots | None = None
@@ -28,10 +28,10 @@ class Embedding(nnx.Module):  # type: ignore[misc]
         *,
         dtype: jnp.dtype,
         weight_format: WeightFormat,
-        devices: int = 1,
+        shared_by: int = 1,
     ):
-        self.vocab_size, self.devices = vocab_size, devices
-        rows = -(-vocab_size // devices)
+        self.vocab_size, self.shared_by = vocab_size, shared_by
+        rows = -(-vocab_size // shared_by)
         self.weight = empty_weight(Matrix((rows, size), dtype), weight_format)
 
     def __call__(
@@ -47,9 +47,9 @@ class Embedding(nnx.Module):  # type: ignore[misc]
         return low.added_to(rows)
 
     def _rows(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
-        if self.devices == 1:
+        if self.shared_by == 1:
             return self.weight.take_rows(token_ids)
         share = self.weight.matrix.shape[0]
         ids = jnp.clip(token_ids, 0, self.vocab_size - 1)
         here = jnp.clip(ids - this_rank() * share, 0, share - 1)
-        return chosen(self.weight.take_rows(here), ids, share, self.devices)
+        return chosen(self.weight.take_rows(here), ids, share, self.shared_by)

@@ -120,11 +120,11 @@ class Experts(nnx.Module):  # type: ignore[misc]
             hidden = self.gate_up.weight.grouped_gated_matmul(
                 rows, self.gate_up.added(), activation, pairs.starts, layer
             )
-            devices = self.spec.expert.devices
-            bias = on_first(self.down.added(), devices)
+            shared_by = self.spec.expert.shared_by
+            bias = on_first(self.down.added(), shared_by)
             each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
             weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
-            out = added(in_order(weighted, axis=1), devices)
+            out = added(in_order(weighted, axis=1), shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(x, batch, layer)

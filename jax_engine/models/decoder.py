@@ -161,7 +161,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
         table = formats.products if spec.tied else formats.lookup
         self.embed = Embedding(
-            spec.vocab_size, spec.width, dtype=dtype, weight_format=table, devices=spec.devices
+            spec.vocab_size, spec.width, dtype=dtype, weight_format=table, shared_by=spec.shared_by
         )
         rows, norm = spec.learned_positions, spec.embedding_norm
         lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
@@ -228,7 +228,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             logits = low.added_to(logits)
         if bias is not None:
             logits = logits + bias[...].astype(logits.dtype)
-        logits = side_by_side(logits, self.spec.vocab_size, self.spec.devices)
+        logits = side_by_side(logits, self.spec.vocab_size, self.spec.shared_by)
         if self.spec.logits_factor != 1:
             logits = logits * self.spec.logits_factor
         cap = self.spec.logits_cap

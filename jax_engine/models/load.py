@@ -34,8 +34,8 @@ from jax_engine.models.shares import Shares
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
 from jax_engine.parallel.cuts import cuts_of
-from jax_engine.parallel.devices import Devices
 from jax_engine.parallel.divided import divided, with_repeated_heads
+from jax_engine.parallel.mesh import DeviceMesh
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -49,12 +49,12 @@ class LoadedModel:
 
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
-            With several devices each array has the shares of all: see `Devices.joined`.
+            With several devices each array has the shares of all: see `DeviceMesh.joined`.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
         kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
             where it has none.
-        devices: the devices that share the model; None: the default device has all of it. The
+        mesh: the devices that share the model; None: the default device has all of it. The
             graph is then one share's, and `config.spec` the whole model with a KV head for each.
     """
 
@@ -66,7 +66,7 @@ class LoadedModel:
     num_bytes: int
     head: PoolingHead | None = None
     kv_scales: np.ndarray | None = None
-    devices: Devices | None = None
+    mesh: DeviceMesh | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,13 +177,13 @@ def open_model(
         graphdef, state = with_formats(graphdef, state, coded)
         leaves = abstract_leaves(state, spec)
     num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
-    devices, shares = None, None
+    mesh, shares = None, None
     if tensor_parallel_size > 1:
         share = divided(spec, tensor_parallel_size)
-        devices = Devices(tensor_parallel_size)
-        graphdef, state, shares = _shared(spec, share, dtype, leaves, devices)
+        mesh = DeviceMesh(tensor_parallel_size)
+        graphdef, state, shares = _shared(spec, share, dtype, leaves, mesh)
         leaves = shares.leaves
-        config = dataclasses.replace(config, spec=with_repeated_heads(spec, devices.size))
+        config = dataclasses.replace(config, spec=with_repeated_heads(spec, mesh.size))
         if kv_scales is not None:
             kv_scales = np.repeat(kv_scales, config.spec.num_kv_heads // spec.num_kv_heads, axis=2)
     abstract = LoadedModel(
@@ -195,7 +195,7 @@ def open_model(
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()) * tensor_parallel_size,
         head=_head(config, tensors, seed),
         kv_scales=kv_scales,
-        devices=devices,
+        mesh=mesh,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
@@ -204,7 +204,7 @@ def open_model(
 
 
 def _shared(
-    spec: ModelSpec, share: ModelSpec, dtype: Any, whole: Mapping[str, Leaf], devices: Devices
+    spec: ModelSpec, share: ModelSpec, dtype: Any, whole: Mapping[str, Leaf], mesh: DeviceMesh
 ) -> tuple[Any, nnx.State, Shares]:
     """The graph of one device's share, the shapes of all shares joined, and how to load them.
 
@@ -213,9 +213,9 @@ def _shared(
     """
     graphdef, state = abstract_decoder(share, dtype)
     shapes = {name: leaf.matrix.shape for name, leaf in whole.items()}
-    cuts = cuts_of(shapes, spec, devices.size)
-    shares = Shares(devices, whole, abstract_leaves(state, share), cuts)
-    return graphdef, jax.tree.map(devices.abstract, state), shares
+    cuts = cuts_of(shapes, spec, mesh.size)
+    shares = Shares(mesh, whole, abstract_leaves(state, share), cuts)
+    return graphdef, jax.tree.map(mesh.abstract, state), shares
 
 
 def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:

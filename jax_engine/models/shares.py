@@ -14,7 +14,7 @@ from jax_engine.models.dummy import random_values
 from jax_engine.models.leaves import Leaf
 from jax_engine.models.load_leaves import load_leaves, packed
 from jax_engine.parallel.cuts import Cut
-from jax_engine.parallel.devices import Devices
+from jax_engine.parallel.mesh import DeviceMesh
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 
@@ -31,7 +31,7 @@ class Shares:
         cuts: the cuts of those that are not whole on each device.
     """
 
-    devices: Devices
+    mesh: DeviceMesh
     whole: Mapping[str, Leaf]
     leaves: dict[str, Leaf]
     cuts: Mapping[str, Cut]
@@ -43,7 +43,7 @@ class Shares:
             transforms: how the leaves of the whole model are made.
         """
         each = []
-        for rank, device in enumerate(self.devices.each):
+        for rank, device in enumerate(self.mesh.each):
             own = {name: self._transform(name, one, rank) for name, one in transforms.items()}
             with jax.default_device(device):
                 each.append(load_leaves(source, self.leaves, own))
@@ -62,11 +62,11 @@ class Shares:
         cut, each = self.cuts.get(name), []
         with allocating(f"the weights {name}", leaf.num_bytes):
             values = np.asarray(random_values(leaf, seed))
-            for rank, device in enumerate(self.devices.each):
+            for rank, device in enumerate(self.mesh.each):
                 share = values if cut is None else cut.share(values, rank)
                 with jax.default_device(device):
                     each.append(packed(self.leaves[name], share))
         return self._joined(each)
 
     def _joined(self, each: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
-        return {part: self.devices.joined([one[part] for one in each]) for part in each[0]}
+        return {part: self.mesh.joined([one[part] for one in each]) for part in each[0]}

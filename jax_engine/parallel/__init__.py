@@ -6,5 +6,5 @@ same step on the same tokens; `Attention.o` and `Mlp.down` end in a sum over the
     divided.py    the specification of one device's share, and which sizes fit
     cuts.py       which rows or columns of each weight a device holds
     sums.py       what devices say to each other inside of a step
-    devices.py    the devices, and arrays that lie on all of them
+    mesh.py       the devices, and arrays that lie on all of them
 """

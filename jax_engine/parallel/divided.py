@@ -26,7 +26,7 @@ def divided(spec: ModelSpec, size: int) -> ModelSpec:
         raise ConfigError(
             f"tensor_parallel_size must divide {_numbers(spec)}: {_sizes(spec)}, got {size}"
         )
-    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), devices=size)
+    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
 
 
 def with_repeated_heads(spec: ModelSpec, size: int) -> ModelSpec:
@@ -83,7 +83,7 @@ def _attention(spec: AttentionSpec, size: int) -> AttentionSpec:
         spec,
         num_heads=spec.num_heads // size,
         num_kv_heads=max(1, spec.num_kv_heads // size),
-        devices=size,
+        shared_by=size,
     )
 
 
@@ -95,7 +95,7 @@ def _mlp(spec: MlpSpec | ExpertsSpec, size: int) -> MlpSpec | ExpertsSpec:
 
 
 def _network(spec: MlpSpec, size: int) -> MlpSpec:
-    return dataclasses.replace(spec, width=spec.width // size, devices=size)
+    return dataclasses.replace(spec, width=spec.width // size, shared_by=size)
 
 
 def _networks(spec: ModelSpec) -> list[MlpSpec]:

@@ -16,7 +16,7 @@ from jax_engine.layers.batch import make_batch
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
-from jax_engine.parallel.devices import KV_CACHE, KV_SCALES, SHARE, WHOLE
+from jax_engine.parallel.mesh import KV_CACHE, KV_SCALES, SHARE, WHOLE
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
 from jax_engine.sampling.sampler import SamplerOutput
@@ -73,7 +73,7 @@ class CompiledSteps:
         batch_invariant: bool = False,
         slots: AdapterSlots | None = None,
     ) -> None:
-        self.slots, self.devices = slots, model.devices
+        self.slots, self.mesh = slots, model.mesh
         self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
         self.batch_invariant = batch_invariant
         self.set_weights(model, kv_scales)
@@ -92,8 +92,8 @@ class CompiledSteps:
         """
         # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
         self.kv_scales = kv_scales
-        if self.devices is not None and isinstance(kv_scales, Array):
-            kv_scales = jax.device_put(kv_scales, self.devices.placed(KV_SCALES))
+        if self.mesh is not None and isinstance(kv_scales, Array):
+            kv_scales = jax.device_put(kv_scales, self.mesh.placed(KV_SCALES))
         arrays = model.graphdef, model.params, kv_scales
         self.weights, self._structure = jax.tree.flatten(arrays)
 
@@ -109,10 +109,10 @@ class CompiledSteps:
         Args:
             previous: `token_ids` of the previous step, which may still be running.
         """
-        if self.devices is not None:
-            packed, previous = self.devices.everywhere((packed, previous))
+        if self.mesh is not None:
+            packed, previous = self.mesh.everywhere((packed, previous))
         kv_cache, output = self._run(shape, kv_cache, packed, previous)
-        return kv_cache, output if self.devices is None else self.devices.first(output)
+        return kv_cache, output if self.mesh is None else self.mesh.first(output)
 
     def _run(
         self, shape: StepShape, kv_cache: Any, packed: Any, previous: Any
@@ -160,8 +160,8 @@ class CompiledSteps:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
         options: dict[str, Any] = {"compiler_options": self.options(shape)}
-        if self.devices is not None:
-            options |= self.devices.placements(self._arguments(), (KV_CACHE, WHOLE))
+        if self.mesh is not None:
+            options |= self.mesh.placements(self._arguments(), (KV_CACHE, WHOLE))
         jitted = jax.jit(step, donate_argnums=1, **options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
@@ -180,8 +180,8 @@ class CompiledSteps:
             with exact_products(self.dtype or kv_cache.dtype):
                 return self._step(shape, weights, kv_cache, packed, previous)
 
-        if self.devices is not None:
-            step = self.devices.over(step, self._arguments(), (KV_CACHE, WHOLE))
+        if self.mesh is not None:
+            step = self.mesh.over(step, self._arguments(), (KV_CACHE, WHOLE))
         return step, (self._held(shape), kv_cache, packed, previous)
 
     def _arguments(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Shaped
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
 from jax_engine.operations import device_operations, this_device
-from jax_engine.parallel.devices import BLOCKS, KV_CACHE, WHOLE, Devices
+from jax_engine.parallel.mesh import BLOCKS, KV_CACHE, WHOLE, DeviceMesh
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
@@ -37,7 +37,7 @@ class KVCache:
 
     Args:
         num_cpu_blocks: Number of host blocks (`host`). Memory is allocated at the first swap-out.
-        devices: The devices over which the KV heads are cut; None: the default device has all.
+        mesh: The devices over which the KV heads are cut; None: the default device has all.
 
     Raises:
         OutOfMemoryError: The system gave no memory for the array.
@@ -51,13 +51,13 @@ class KVCache:
         num_cpu_blocks: int,
         block_size: int,
         dtype: DTypeLike,
-        devices: Devices | None = None,
+        mesh: DeviceMesh | None = None,
     ) -> None:
-        self.devices = devices
-        self._copy, self._gather, self._scatter = _programs(devices)
+        self.mesh = mesh
+        self._copy, self._gather, self._scatter = _programs(mesh)
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
-        self.array: Shaped[Array, "L kv N K B D"] = _zeros(shape, dtype, devices)
+        self.array: Shaped[Array, "L kv N K B D"] = _zeros(shape, dtype, mesh)
         self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:
@@ -65,7 +65,7 @@ class KVCache:
         try:
             self.array.block_until_ready()
         except RuntimeError:  # donated to the failed step, or its failed result
-            self.array = _zeros(self.shape, self.dtype, self.devices)
+            self.array = _zeros(self.shape, self.dtype, self.mesh)
 
     def warm_up(self) -> None:
         """Compiles the three operations below by running them on no blocks."""
@@ -107,27 +107,25 @@ class KVCache:
             self.array = self._copy(self.array, np.maximum(src, 0), dst)
 
 
-def _zeros(shape: tuple[int, ...], dtype: DTypeLike, devices: Devices | None) -> Array:
+def _zeros(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh | None) -> Array:
     """Allocates zeros. A CPU reserves addresses at once, and takes memory when a page is used."""
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
     if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)
     with allocating("the KV cache", num_bytes):
-        array = (
-            _shares(shape, dtype, devices) if devices else device_operations().zeros(shape, dtype)
-        )
+        array = _shares(shape, dtype, mesh) if mesh else device_operations().zeros(shape, dtype)
         ready: Array = array.block_until_ready()
         return ready
 
 
-def _shares(shape: tuple[int, ...], dtype: DTypeLike, devices: Devices) -> Array:
+def _shares(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh) -> Array:
     """Zeros on each device, for its KV heads."""
     each = []
-    for device in devices.each:
+    for device in mesh.each:
         with jax.default_device(device):
-            own = (*shape[:HEADS], shape[HEADS] // devices.size, *shape[HEADS + 1 :])
+            own = (*shape[:HEADS], shape[HEADS] // mesh.size, *shape[HEADS + 1 :])
             each.append(device_operations().zeros(own, dtype))
-    return devices.joined(each, axis=HEADS)
+    return mesh.joined(each, axis=HEADS)
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
@@ -142,15 +140,15 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _programs(devices: Devices | None) -> tuple[Any, Any, Any]:
+def _programs(mesh: DeviceMesh | None) -> tuple[Any, Any, Any]:
     """The copies between blocks of one device, or of several: each copies its own share."""
-    if devices is None:
+    if mesh is None:
         return _copy, _gather, _scatter
     cache, ids = KV_CACHE, WHOLE
     return (
-        devices.compiled(copy_blocks, (cache, ids, ids), cache, donate_argnums=0),
-        devices.compiled(gather_blocks, (cache, ids), BLOCKS),
-        devices.compiled(scatter_blocks, (cache, ids, BLOCKS), cache, donate_argnums=0),
+        mesh.compiled(copy_blocks, (cache, ids, ids), cache, donate_argnums=0),
+        mesh.compiled(gather_blocks, (cache, ids), BLOCKS),
+        mesh.compiled(scatter_blocks, (cache, ids, BLOCKS), cache, donate_argnums=0),
     )
 
 

@@ -19,7 +19,7 @@ from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import this_device
-from jax_engine.parallel.devices import addressable
+from jax_engine.parallel.mesh import addressable
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
@@ -133,7 +133,7 @@ class Worker:
             num_cpu_blocks=num_cpu_blocks,
             block_size=block_size,
             dtype=cache_dtype,
-            devices=model.devices,
+            mesh=model.mesh,
         )
         self.steps = CompiledSteps(
             model,

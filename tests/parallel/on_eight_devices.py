@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, SamplingParams
 from jax_engine.models.load import load_model
+from pallas_kernels.backends import runs_cpu_kernels
 from tests.support.builders import Pool, build_pair, oracle_for, parts_for
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
@@ -157,6 +158,30 @@ def test_every_kind_of_layer_has_the_logits_of_one_device(name: str, tmp_path: P
         rows = [entry for entry in output.prompt_logprobs if entry is not None]
         found.append([[row[token].logprob for token in range(45)] for row in rows])
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_heads", "sizes"), [("float32", 8, (1, 2, 4, 8)), ("bfloat16", 2, (1, 8))]
+)
+@pytest.mark.skipif(not runs_cpu_kernels(), reason="XLA's products are not added as a tree")
+def test_i52_bits_are_the_same_on_any_number_of_devices(
+    dtype: str, kv_heads: int, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Tokens and log-probabilities; each has another block size."""
+    heads = {"num_attention_heads": 16, "num_key_value_heads": kv_heads, "head_dim": 4}
+    path, found = configured(tmp_path, heads), []
+    for size in sizes:
+        llm = LLM(
+            path, load_format="dummy", skip_tokenizer_init=True, num_gpu_blocks_override=40,
+            max_model_len=48, seed=3, dtype=dtype, tensor_parallel_size=size, max_num_seqs=4,
+            block_size=size + 3,
+        )  # fmt: skip
+        prompts = [[5 + i, *range(3, 3 + 7 * i)] for i in range(1, 5)]
+        asked = SamplingParams(temperature=1.1, max_tokens=9, logprobs=4, seed=1, ignore_eos=True)
+        given = [{"prompt_token_ids": prompt} for prompt in prompts]
+        outputs = llm.generate(given, asked, use_tqdm=False)
+        found.append([(one.outputs[0].token_ids, one.outputs[0].logprobs) for one in outputs])
+    assert all(one == found[0] for one in found)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -26,7 +26,7 @@ KV_SCALES = PartitionSpec(None, None, AXIS)  # [L, kv, K]
 
 
 @dataclasses.dataclass(frozen=True)
-class Devices:
+class DeviceMesh:
     """The first `size` devices of this process.
 
     Raises:
@@ -51,7 +51,7 @@ class Devices:
         )
 
     @cached_property
-    def mesh(self) -> Mesh:
+    def jax_mesh(self) -> Mesh:
         return Mesh(np.array(self.each), (AXIS,))
 
     @property
@@ -61,12 +61,12 @@ class Devices:
         return first
 
     def placed(self, spec: PartitionSpec) -> NamedSharding:
-        return NamedSharding(self.mesh, spec)
+        return NamedSharding(self.jax_mesh, spec)
 
     def over(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
         """`function`, run by each device on its shares of the arguments."""
         return jax.shard_map(
-            function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+            function, mesh=self.jax_mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
         )
 
     def placements(self, in_specs: Any, out_specs: Any) -> dict[str, Any]:
