@@ -130,7 +130,9 @@ class EngineConfig:
             row's logits and log-probabilities depend on its own sequence alone; slower. On a CPU
             that is always so, and the setting changes nothing. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
-        tensor_parallel_size: 1; more is not implemented.
+        tensor_parallel_size: How many devices of this process share the model: heads, feed-forward
+            networks and vocabulary are cut. Not yet for weights that are held as codes, latent
+            attention, adapters, a draft model or `batch_invariant`.
         data_parallel_size: How many engines with the whole model share the requests, each in a
             process of its own: of `AsyncLLM` and `jax-engine serve`. Each has its share of the
             cores, or a GPU of its own, and memory as if it were alone.
@@ -203,6 +205,7 @@ class EngineConfig:
         _in_range("max_num_seqs", self.max_num_seqs, 1)
         _in_range("max_logprobs", self.max_logprobs, -1)
         _in_range("stream_interval", self.stream_interval, 1)
+        _in_range("tensor_parallel_size", self.tensor_parallel_size, 1)
         _in_range("data_parallel_size", self.data_parallel_size, 1, MAX_ENGINES)
         _in_range("seed", self.seed, 0, 2**64 - 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
@@ -220,11 +223,6 @@ class EngineConfig:
         if not 0 <= self.swap_space <= MAX_SWAP_SPACE:
             raise ConfigError(
                 f"swap_space must be in [0, {MAX_SWAP_SPACE:g}] GiB, got {shown(self.swap_space)}"
-            )
-        if self.tensor_parallel_size != 1:
-            raise ConfigError(
-                f"tensor_parallel_size must be 1 (one device), "
-                f"got {shown(self.tensor_parallel_size)}"
             )
 
     def _check_adapters(self) -> None:

@@ -104,6 +104,8 @@ class AttentionSpec:
         head_norm: norm of queries and keys; None: none.
         latent: the latents that keys and values are made of; None: there are none. With latents,
             `qkv_bias` is about the products that make them.
+        shared_by: over how many devices the heads are cut; the numbers of heads are those of one.
+            `alibi_slopes` are those of all devices, in order.
 
     `rope` and `window` may be a tuple: one for each repetition of the pattern.
 
@@ -127,6 +129,7 @@ class AttentionSpec:
     clip: float | None = None
     head_norm: HeadNormSpec | None = None
     latent: LatentSpec | None = None
+    shared_by: int = 1
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -195,12 +198,14 @@ class MlpSpec:
         width: F.
         gated: whether it is down(activation(gate(x)) * up(x)) instead of down(activation(up(x))).
         bias: whether its matrices have a bias.
+        shared_by: over how many devices the width is cut; `width` is that of one.
     """
 
     width: int
     activation: Activation = "silu"
     gated: bool = True
     bias: bool = False
+    shared_by: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

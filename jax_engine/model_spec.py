@@ -58,6 +58,8 @@ class ModelSpec:
         embedding_norm: norm of the embedding; None: none.
         logits_factor: factor of the logits.
         logits_cap: logits x become logits_cap * tanh(x / logits_cap); None: they stay.
+        shared_by: over how many devices the vocabulary is cut, as the layers are; `vocab_size` is
+            that of all together.
 
     Raises:
         ConfigError: layers need KV caches of different shapes, or a tied head has a bias.
@@ -75,6 +77,7 @@ class ModelSpec:
     embedding_norm: NormSpec | None = None
     logits_factor: float = 1.0
     logits_cap: float | None = None
+    shared_by: int = 1
 
     def __post_init__(self) -> None:
         shapes = {one.cached for one in self.attentions}
@@ -124,6 +127,11 @@ class ModelSpec:
     @property
     def head_dim(self) -> int:
         return self.attentions[0].head_dim
+
+    @property
+    def vocab_share(self) -> int:
+        """Rows of the embedding and of the head on one device; the last device's may be padding."""
+        return -(-self.vocab_size // self.shared_by)
 
     def numbers(self, group: int, place: int) -> range:
         """The numbers, counted over the whole model, of the layers at a place of a pattern."""

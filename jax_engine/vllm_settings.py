@@ -87,13 +87,13 @@ SPECULATION = {
     "spec_model": "model", "spec_tokens": "num_speculative_tokens", "speculative_model": "model",
 }  # fmt: skip
 
-_ONE_DEVICE = "the model runs on one device"
+_ONE_WAY = "devices share a model by tensor_parallel_size alone"
 
 # The values that are accepted, vLLM's default first; and why others are refused.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "convert": (("auto", "none", "embed"), "a head for classes comes with the checkpoint"),
-    "data_parallel_rank": ((None, 0), _ONE_DEVICE),
-    "decode_context_parallel_size": ((1,), _ONE_DEVICE),
+    "data_parallel_rank": ((None, 0), _ONE_WAY),
+    "decode_context_parallel_size": ((1,), _ONE_WAY),
     "device": (("auto", "cpu", "cuda", "gpu"), "JAX decides: set JAX_PLATFORMS"),
     "disable_sliding_window": ((False,), "windows are part of the model"),
     "ec_transfer_config": ((None,), "caches are not shared between engines"),
@@ -107,8 +107,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),
     "lora_target_modules": ((None,), "all modules of an adapter are used"),
     "model_class_overrides": ((None,), "no code of other packages is loaded"),
-    "pipeline_parallel_size": ((1,), _ONE_DEVICE),
-    "prefill_context_parallel_size": ((1,), _ONE_DEVICE),
+    "pipeline_parallel_size": ((1,), _ONE_WAY),
+    "prefill_context_parallel_size": ((1,), _ONE_WAY),
     "quantization_config": ((None,), "it is read from the checkpoint"),
     "return_sampling_mask": ((False,), "it is not computed"),
     "rope_scaling": ((None,), "give hf_overrides={'rope_scaling': ...}"),

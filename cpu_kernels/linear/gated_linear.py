@@ -200,6 +200,6 @@ def _chunk(call: Any, item: int, products: int) -> None:
     chunk = chunk_of(call, share, PARTS)
     bias = bias_of(call, share)
     for pair in range(chunk.num_panels // PARTS):
-        multiply(call, pair_of(chunk, pair, products))
+        multiply(call, pair_of(chunk, pair, products), 1, 0)
         add_adapters(call, share, pair, products)
         gate_pair(call, chunk, bias, pair, products)

@@ -16,11 +16,12 @@ from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import chunk_of, num_chunks, share_of
 from cpu_kernels.linear.panels import panel_shape
-from cpu_kernels.linear.tiles import Chunk, multiply_of
+from cpu_kernels.linear.tiles import MOST_LEAVES, SLOTS_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.structs import BFLOAT16, FLOAT16
 from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats, WidenedHalves
 
-NAME = "cpu_kernels.linear_by_groups"
+_LEAVES = tuple(2**power for power in range(MOST_LEAVES.bit_length()))
+NAME = "cpu_kernels.linear_in_leaves"
 _multiply_float32 = multiply_of(Floats)
 _multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
 _multiply_float16 = multiply_of(WidenedHalves)
@@ -33,6 +34,7 @@ def linear(
     width: int,
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
+    leaves: int = 1,
 ) -> Float[Array, "T width"]:
     """x @ weight.T in float32, for a weight or one layer of a stack of weights.
 
@@ -44,15 +46,22 @@ def linear(
         layer: index into the stack, int32; clipped to its ends.
         num_rows: number of rows of x to multiply, int32; the result has zeros for the others,
             so padding costs nothing.
+        leaves: a power of two up to MOST_LEAVES: each row of x is cut into so many parts, whose
+            sums are added as a tree. Their sizes must be even.
 
     Raises:
-        ValueError: the panels do not have the shape of a weight [width, in].
+        ValueError: the panels do not have the shape of a weight [width, in], or rows cannot be cut
+            into these leaves.
     """
     check_panels(panels, width, x.shape[1])
+    if leaves not in _LEAVES or (leaves > 1 and x.shape[1] % (2 * leaves)):
+        raise ValueError(
+            f"leaves must be one of {_LEAVES}, of even sizes, got {leaves} of {x.shape[1]} numbers"
+        )
     stack = panels if panels.ndim == 4 else panels[None]
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-    return product(x, stack, index, count.reshape(1), width)
+    return product(x, stack, index, count.reshape(1), width, leaves)
 
 
 def check_panels(panels: Array, width: int, size: int) -> None:
@@ -70,10 +79,12 @@ def product(
     layer: Int[Array, ""],
     ends: Int[Array, " groups"],
     width: int,
+    leaves: int = 1,
 ) -> Float[Array, "T width"]:
     """The kernel: each group's rows by its weight in the layer. `chunks.py` has the operands."""
     result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
-    out: Array = jax.ffi.ffi_call(NAME, result)(words_of(x, stack.dtype), stack, layer, ends)
+    given = words_of(x, stack.dtype), stack, layer, ends, jnp.int32(leaves)
+    out: Array = jax.ffi.ffi_call(NAME, result)(*given)
     return out
 
 
@@ -101,14 +112,14 @@ def written(dtype: jnp.dtype) -> jnp.dtype:
 
 
 @inner
-def multiply(call: Any, chunk: Chunk) -> None:
-    """All products of a chunk, in the dtype of the call's weights."""
+def multiply(call: Any, chunk: Chunk, leaves: int, slots: int) -> None:
+    """All products of a chunk, in the dtype of the call's weights; see `multiply_of`."""
     if call.panels.dtype == BFLOAT16:
-        _multiply_bfloat16(chunk)
+        _multiply_bfloat16(chunk, leaves, slots)
     elif call.panels.dtype == FLOAT16:
-        _multiply_float16(chunk)
+        _multiply_float16(chunk, leaves, slots)
     else:
-        _multiply_float32(chunk)
+        _multiply_float32(chunk, leaves, slots)
 
 
 @inner
@@ -116,7 +127,20 @@ def _chunks(call: Any) -> int:
     return num_chunks(call, call.panels.shape[1])
 
 
-@cpu_kernel(NAME, operands="x panels layer ends", results="out", items=_chunks, neighbours=True)
 @inner
-def _chunk(call: Any, item: int) -> None:
-    multiply(call, chunk_of(call, share_of(call, item, call.panels.shape[1]), 1))
+def _slots_bytes(call: Any) -> int:
+    return SLOTS_BYTES if call.leaves.int32[0] > 1 else 0
+
+
+@cpu_kernel(
+    NAME,
+    operands="x panels layer ends leaves",
+    results="out",
+    items=_chunks,
+    scratch=_slots_bytes,
+    neighbours=True,
+)
+@inner
+def _chunk(call: Any, item: int, slots: int) -> None:
+    share = share_of(call, item, call.panels.shape[1])
+    multiply(call, chunk_of(call, share, 1), call.leaves.int32[0], slots)

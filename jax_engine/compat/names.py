@@ -70,7 +70,7 @@ MISSING: dict[str, str] = {
     "vllm.assets": "images, audio and videos, and jax-engine has text models only",
     "vllm.multimodal": "images, audio and videos, and jax-engine has text models only",
     "vllm.lora": "vLLM's own code for LoRA adapters; LoRARequest alone is shared",
-    "vllm.distributed": "several devices or processes, and jax-engine runs on one device",
+    "vllm.distributed": "processes that share a model, and jax-engine runs it in one process",
     "vllm.config": "a part of vLLM's own configuration that jax-engine has no use for",
     "vllm.config.KVTransferConfig": "KV caches handed from one process to another",
     "vllm.config.kv_transfer": "KV caches handed from one process to another",

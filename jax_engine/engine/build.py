@@ -18,6 +18,7 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, tells_kernels
+from jax_engine.engine.several_devices import check_shared
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.lora.modules import Modules
@@ -100,6 +101,7 @@ def _build(config: EngineConfig) -> EngineParts:
     dtype = resolve_dtype(config.dtype)
     hub = HubOptions(config.revision, config.download_dir, config.hf_token)
     batch_invariant = tells_kernels(config)
+    check_shared(config, batch_invariant=batch_invariant)
     files = open_model(
         config.model,
         dtype=dtype,
@@ -110,6 +112,7 @@ def _build(config: EngineConfig) -> EngineParts:
         hf_overrides=config.hf_overrides,
         quantization=config.quantization,
         batch_invariant=batch_invariant,
+        tensor_parallel_size=config.tensor_parallel_size,
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)
@@ -128,7 +131,8 @@ def _build(config: EngineConfig) -> EngineParts:
     if draft is not None:
         _check_cache_dtype(config, draft.files.abstract.config)
     memory = _memory(config, model, max_len, budget, draft)
-    swapped = memory.block - _draft_block_bytes(config, draft)  # the draft's are computed anew
+    # The host holds what all devices swap out. The draft's blocks are computed anew.
+    swapped = block_bytes(model.config, config.block_size, cache_dtype)
     num_cpu_blocks = int(config.swap_space * 2**30 // swapped)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
@@ -163,11 +167,12 @@ def _build(config: EngineConfig) -> EngineParts:
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
-        "%d KV blocks of %d tokens in %s, %.2f GiB%s",
+        "%d KV blocks of %d tokens in %s, %.2f GiB%s%s",
         memory.num_blocks,
         config.block_size,
         cache_dtype.name,
         memory.num_blocks * memory.block / 2**30,
+        _each_device(config),
         " with those of the draft model" if draft else "",
     )
     return EngineParts(
@@ -331,6 +336,12 @@ def _step_bytes(
     return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
 
 
+def _each_device(config: EngineConfig) -> str:
+    """What to say of sizes that several devices have each; "" of one device, or of shared RAM."""
+    apart = config.tensor_parallel_size > 1 and not this_device().in_host_memory
+    return " on each device" if apart else ""
+
+
 def _draft_block_bytes(config: EngineConfig, draft: DraftModel | None) -> int:
     if draft is None:
         return 0
@@ -351,12 +362,14 @@ def _memory(
 ) -> MemoryProfile:
     """The sizes of the target and its draft model together; their steps run in turns.
 
-    The slots of adapters count as weights.
+    The slots of adapters count as weights. Of several devices, the sizes are those of each.
     """
     slots = _slots(config, model)
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
+    if _each_device(config):
+        weights, block = (size // config.tensor_parallel_size for size in (weights, block))
     if slots is not None:
         weights += slots.num_bytes
         if this_device().in_host_memory:

@@ -14,6 +14,7 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import HeadNorm
 from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
+from jax_engine.parallel.sums import own_part
 from jax_engine.weights.format import WeightFormat
 from pallas_kernels import paged_attention, write_kv
 
@@ -60,7 +61,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
         heads, kv_heads, size = spec.num_heads, spec.num_kv_heads, spec.head_dim
         linear = functools.partial(Linear, dtype=dtype, weight_format=weight_format, stack=stack)
         self.qkv = linear(width, (heads + 2 * kv_heads) * size, bias=spec.qkv_bias)
-        self.o = linear(heads * size, width, bias=spec.output_bias)
+        self.o = linear(heads * size, width, bias=spec.output_bias, shared_by=spec.shared_by)
         norm = spec.head_norm
         self.q_norm = None if norm is None else HeadNorm(norm, heads, size, stack=stack)
         self.k_norm = None if norm is None else HeadNorm(norm, kv_heads, size, stack=stack)
@@ -136,7 +137,9 @@ def attend(
             scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
             window=window,
             soft_cap=spec.soft_cap,
-            alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
+            alibi_slopes=None
+            if slopes is None
+            else own_part(jnp.asarray(slopes, jnp.float32), spec.shared_by),
             sinks=None if sinks is None else sinks[...],
             kv_scales=scales,
             prompt_lens=batch.prompt_lens,

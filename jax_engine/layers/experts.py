@@ -16,6 +16,7 @@ from jax_engine.layers.batch import Batch
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
+from jax_engine.parallel.sums import added, on_first
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -119,9 +120,11 @@ class Experts(nnx.Module):  # type: ignore[misc]
             hidden = self.gate_up.weight.grouped_gated_matmul(
                 rows, self.gate_up.added(), activation, pairs.starts, layer
             )
-            each = self.down.weight.grouped_matmul(hidden, self.down.added(), pairs.starts, layer)
+            shared_by = self.spec.expert.shared_by
+            bias = on_first(self.down.added(), shared_by)
+            each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
             weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
-            out = in_order(weighted, axis=1)
+            out = added(in_order(weighted, axis=1), shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(x, batch, layer)

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.batch import Batch
 from jax_engine.operations import device_operations
+from jax_engine.parallel.sums import added, leaves_of
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import LowRank, Slots
 
@@ -17,6 +18,8 @@ class Linear(nnx.Module):  # type: ignore[misc]
         weight: [*stack, out, in], stored in a `WeightFormat`.
         bias: [*stack, out], or None.
         slots: What adapters add to the product, in a step that may have some; else None.
+        shared_by: Over how many devices the columns of the weight are cut; `in` is one's share.
+            None: this product is never cut so.
     """
 
     gated = False  # whether the weight belongs to a gated product
@@ -28,11 +31,14 @@ class Linear(nnx.Module):  # type: ignore[misc]
         out_size: int,
         *,
         bias: bool = False,
+        shared_by: int | None = None,
         dtype: jnp.dtype,
         weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
-        matrix = Matrix((*stack, out_size, in_size), dtype, self.gated)
+        self.shared_by = shared_by
+        leaves = 1 if shared_by is None else leaves_of(in_size, shared_by)
+        matrix = Matrix((*stack, out_size, in_size), dtype, self.gated, leaves)
         self.weight = empty_weight(matrix, weight_format)
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
 
@@ -45,7 +51,12 @@ class Linear(nnx.Module):  # type: ignore[misc]
             layer: The layer's index in the stack. The scan must have sliced the bias already.
         """
         out_dtype = self.result_dtype(x.dtype)
-        out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
+        if self.shared_by in (None, 1):
+            out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
+        else:  # rounded once, behind the sum
+            exact = jnp.dtype(jnp.float32)
+            part = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=exact)
+            out = added(part, self.shared_by).astype(out_dtype)
         low = self.low_rank(x, batch, layer)
         if low is not None:
             out = low.added_to(out)

@@ -27,6 +27,7 @@ from jax_engine.layers.norm import Norm
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.operations import device_operations
 from jax_engine.operations.whole_vectors import in_whole_vectors
+from jax_engine.parallel.sums import side_by_side
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
@@ -159,7 +160,9 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
         table = formats.products if spec.tied else formats.lookup
-        self.embed = Embedding(spec.vocab_size, spec.width, dtype=dtype, weight_format=table)
+        self.embed = Embedding(
+            spec.vocab_size, spec.width, dtype=dtype, weight_format=table, shared_by=spec.shared_by
+        )
         rows, norm = spec.learned_positions, spec.embedding_norm
         lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
         self.positions = None if rows is None else Embedding(rows, spec.width, **lookup)
@@ -172,7 +175,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             ]
         )
         self.norm = None if spec.norm is None else Norm(spec.norm, spec.width)
-        head = functools.partial(Linear, spec.width, spec.vocab_size, bias=spec.head_bias)
+        head = functools.partial(Linear, spec.width, spec.vocab_share, bias=spec.head_bias)
         self.lm_head = None if spec.tied else head(**matrices)
 
     def __call__(
@@ -225,6 +228,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             logits = low.added_to(logits)
         if bias is not None:
             logits = logits + bias[...].astype(logits.dtype)
+        logits = side_by_side(logits, self.spec.vocab_size, self.spec.shared_by)
         if self.spec.logits_factor != 1:
             logits = logits * self.spec.logits_factor
         cap = self.spec.logits_cap

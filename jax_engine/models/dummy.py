@@ -23,24 +23,24 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, 
     Scales of norms are one plus that. The numbers do not depend on the order of the leaves, and
     are the same, up to rounding, in every dtype. Raises OutOfMemoryError.
     """
-    key = jax.random.key(seed)
     made = {}
     for name, leaf in leaves.items():
         with allocating(f"the weights {name}", leaf.num_bytes):
-            values = _random_leaf(key, leaf).block_until_ready()
+            values = random_values(leaf, seed)
             made[name] = {VALUES: values} if leaf.unchanged else packed(leaf, np.asarray(values))
     return made
 
 
-def _random_leaf(key: jax.Array, leaf: Leaf) -> jax.Array:
-    key = jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))
+def random_values(leaf: Leaf, seed: int) -> jax.Array:
+    """The numbers of one leaf."""
+    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.declared.encode()))
     mean = 1.0 if leaf.declared.endswith("norm.weight") else 0.0
     shape, dtype = leaf.matrix.shape, leaf.matrix.dtype
     if leaf.layers is None:
         values: jax.Array = _draw(key, shape, dtype, mean)
     else:
         values = _draw_stack(key, jnp.asarray(leaf.layers), shape[1:], dtype, mean)
-    return values
+    return values.block_until_ready()
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))

@@ -1,6 +1,7 @@
 """`load_model`: finds a model, reads its configuration, and loads its weights to the device."""
 
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -28,8 +30,12 @@ from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
+from jax_engine.models.shares import Shares
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
+from jax_engine.parallel.cuts import cuts_of
+from jax_engine.parallel.divided import divided, with_repeated_heads
+from jax_engine.parallel.mesh import DeviceMesh
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -43,10 +49,13 @@ class LoadedModel:
 
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
+            With several devices each array has the shares of all: see `DeviceMesh.joined`.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
         kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
             where it has none.
+        mesh: the devices that share the model; None: the default device has all of it. The
+            graph is then one share's, and `config.spec` the whole model with a KV head for each.
     """
 
     config: ModelConfig
@@ -57,6 +66,7 @@ class LoadedModel:
     num_bytes: int
     head: PoolingHead | None = None
     kv_scales: np.ndarray | None = None
+    mesh: DeviceMesh | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +78,7 @@ class ModelFiles:
         leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
         tensors: the source of the weights; None for random weights, drawn from `seed`.
+        shares: how several devices share the leaves; None with one device.
     """
 
     abstract: LoadedModel
@@ -75,16 +86,20 @@ class ModelFiles:
     gguf: "GgufFile | None"
     tensors: CheckedTensors | None
     seed: int
+    shares: Shares | None = None
 
     def load(self) -> LoadedModel:
         """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
         model = self.abstract
-        leaves = self.leaves
-        if self.tensors is None:
-            arrays = random_leaves(leaves, self.seed)
+        leaves, tensors, shares = self.leaves, self.tensors, self.shares
+        if tensors is None:
+            drawn = shares.random if shares else functools.partial(random_leaves, leaves)
+            arrays = drawn(self.seed)
+        elif shares is not None:
+            arrays = shares.load(tensors.source, tensors.transforms)
         else:
-            arrays = load_leaves(self.tensors.source, leaves, self.tensors.transforms)
+            arrays = load_leaves(tensors.source, leaves, tensors.transforms)
         logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
 
@@ -105,6 +120,7 @@ def open_model(
     hf_overrides: HfOverrides | None = None,
     quantization: str | None = None,
     batch_invariant: bool = False,
+    tensor_parallel_size: int = 1,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -117,11 +133,13 @@ def open_model(
             DEQUANTIZED: weights are held as numbers of `dtype`. W8A8: those of layers are rounded
             to int8 with a scale for each row, and inputs for each token.
         batch_invariant: products add in one order for any number of rows: see `make_batch`.
+        tensor_parallel_size: the number of devices that share the model.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
-        ConfigError: an unknown architecture or format, max_model_len beyond the model's, or
-            quantised weights with `batch_invariant`.
+        ConfigError: an unknown architecture or format, max_model_len beyond the model's,
+            quantised weights with `batch_invariant` or several devices, or a number of devices
+            that cannot share the model or that do not exist.
         WeightsError: a file is unreadable, or the tensors are not those of the configuration.
         OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
@@ -149,23 +167,55 @@ def open_model(
             f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
             "batch_invariant out"
         )
+    if coded and tensor_parallel_size > 1:
+        raise ConfigError(
+            "tensor_parallel_size must be 1 for weights that are held as codes, which are not cut "
+            f"over devices yet, got {tensor_parallel_size} (quantization={quantization!r}): give "
+            f"quantization={DEQUANTIZED!r}"
+        )
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         leaves = abstract_leaves(state, spec)
+    num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
+    mesh, shares = None, None
+    if tensor_parallel_size > 1:
+        share = divided(spec, tensor_parallel_size)
+        mesh = DeviceMesh(tensor_parallel_size)
+        graphdef, state, shares = _shared(spec, share, dtype, leaves, mesh)
+        leaves = shares.leaves
+        config = dataclasses.replace(config, spec=with_repeated_heads(spec, mesh.size))
+        if kv_scales is not None:
+            kv_scales = np.repeat(kv_scales, config.spec.num_kv_heads // spec.num_kv_heads, axis=2)
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
         params=state,
         source=source,
-        num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
-        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
+        num_parameters=num_parameters,
+        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()) * tensor_parallel_size,
         head=_head(config, tensors, seed),
         kv_scales=kv_scales,
+        mesh=mesh,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
-    return ModelFiles(abstract, leaves, gguf, tensors, seed)
+    return ModelFiles(abstract, leaves, gguf, tensors, seed, shares)
+
+
+def _shared(
+    spec: ModelSpec, share: ModelSpec, dtype: Any, whole: Mapping[str, Leaf], mesh: DeviceMesh
+) -> tuple[Any, nnx.State, Shares]:
+    """The graph of one device's share, the shapes of all shares joined, and how to load them.
+
+    Args:
+        whole: the leaves of the whole model.
+    """
+    graphdef, state = abstract_decoder(share, dtype)
+    shapes = {name: leaf.matrix.shape for name, leaf in whole.items()}
+    cuts = cuts_of(shapes, spec, mesh.size)
+    shares = Shares(mesh, whole, abstract_leaves(state, share), cuts)
+    return graphdef, jax.tree.map(mesh.abstract, state), shares
 
 
 def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:

@@ -62,9 +62,11 @@ def _load_leaf(
 
 def packed(leaf: Leaf, values: np.ndarray) -> Arrays:
     """Packs a leaf's numbers as its format does, and returns the device arrays."""
-    assert leaf.format is not None
     held = _empty(leaf)
-    leaf.format.pack(values, held, leaf.matrix)
+    if leaf.format is None:
+        held[VALUES][...] = values
+    else:
+        leaf.format.pack(values, held, leaf.matrix)
     return _on_device(held)
 
 

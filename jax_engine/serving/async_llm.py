@@ -70,10 +70,13 @@ class AsyncLLM:
     ) -> None:
         self.config = EngineConfig.from_settings(model=model, **settings)
         check_number("step_timeout", step_timeout, 0.0, open_low=True)
-        size = self.config.data_parallel_size
-        own = {"model": model, **settings, "data_parallel_size": 1}
-        caching = self.config.prefix_caching
-        self._engines = EngineGroup(own, size, prefix_caching=caching, step_timeout=step_timeout)
+        self._engines = EngineGroup(
+            {"model": model, **settings, "data_parallel_size": 1},
+            self.config.data_parallel_size,
+            devices=self.config.tensor_parallel_size,
+            prefix_caching=self.config.prefix_caching,
+            step_timeout=step_timeout,
+        )
         self._ready = self._engines.ready
         self._tokenizer = self._own_tokenizer()
         self._encoder = None

@@ -25,6 +25,7 @@ class EngineGroup:
     Args:
         settings: arguments of `EngineConfig` for each engine.
         size: how many engines there are; they start at the same time.
+        devices: how many devices each of them needs.
         prefix_caching: whether they have a prefix cache.
         step_timeout: as for `EngineClient`.
 
@@ -34,10 +35,16 @@ class EngineGroup:
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], size: int, *, prefix_caching: bool, step_timeout: float
+        self,
+        settings: Mapping[str, Any],
+        size: int,
+        *,
+        devices: int,
+        prefix_caching: bool,
+        step_timeout: float,
     ) -> None:
         self._clients = _started(
-            lambda place: EngineClient(settings, step_timeout, place), places(size)
+            lambda place: EngineClient(settings, step_timeout, place), places(size, devices)
         )
         self._open = [OpenRequests(one) for one in self._clients]
         ready = self.ready

@@ -26,21 +26,27 @@ class Place(NamedTuple):
 ANYWHERE = Place([], {})
 
 
-def places(count: int) -> list[Place]:
+def places(count: int, devices: int = 1) -> list[Place]:
     """Places for so many engines on this machine, which share no core and no GPU.
 
+    Args:
+        devices: How many GPUs each of them needs.
+
     Raises:
-        ConfigError: There are GPUs, and fewer than engines.
+        ConfigError: There are GPUs, and too few for the engines.
     """
     if count == 1:
         return [ANYWHERE]
     gpus = visible_gpus(os.environ, sum(1 for _ in GPUS.iterdir()) if GPUS.is_dir() else 0)
     if gpus:
-        if len(gpus) < count:
+        if len(gpus) < count * devices:
+            each = f" over tensor_parallel_size ({devices})" if devices > 1 else ""
             raise ConfigError(
-                f"data_parallel_size must be at most the number of GPUs ({len(gpus)}), got {count}"
+                f"data_parallel_size must be at most the number of GPUs ({len(gpus)}){each}, "
+                f"got {count}"
             )
-        return [Place([], {VISIBLE: gpus[number]}) for number in range(count)]
+        own = [gpus[devices * number : devices * (number + 1)] for number in range(count)]
+        return [Place([], {VISIBLE: ",".join(names)}) for names in own]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [Place(own, {}) for own in split(cores, count)]
 

@@ -50,7 +50,9 @@ class Panels(InPanels):
 
         assert not weight.matrix.gated
         panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
-        return linear(x, panels, width=rows, layer=layer, num_rows=num_rows).astype(out_dtype)
+        options: dict[str, Any] = {"width": rows, "leaves": weight.matrix.leaves}
+        out = linear(x, panels, layer=layer, num_rows=num_rows, **options)
+        return out.astype(out_dtype)
 
     def grouped_matmul(
         self,

@@ -16,6 +16,7 @@ from jax_engine.layers.batch import make_batch
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
+from jax_engine.parallel.mesh import KV_CACHE, KV_SCALES, SHARE, WHOLE
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
 from jax_engine.sampling.sampler import SamplerOutput
@@ -72,7 +73,7 @@ class CompiledSteps:
         batch_invariant: bool = False,
         slots: AdapterSlots | None = None,
     ) -> None:
-        self.slots = slots
+        self.slots, self.mesh = slots, model.mesh
         self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
         self.batch_invariant = batch_invariant
         self.set_weights(model, kv_scales)
@@ -91,6 +92,8 @@ class CompiledSteps:
         """
         # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
         self.kv_scales = kv_scales
+        if self.mesh is not None and isinstance(kv_scales, Array):
+            kv_scales = jax.device_put(kv_scales, self.mesh.placed(KV_SCALES))
         arrays = model.graphdef, model.params, kv_scales
         self.weights, self._structure = jax.tree.flatten(arrays)
 
@@ -106,14 +109,24 @@ class CompiledSteps:
         Args:
             previous: `token_ids` of the previous step, which may still be running.
         """
+        if self.mesh is not None:
+            packed, previous = self.mesh.everywhere((packed, previous))
+        kv_cache, output = self._run(shape, kv_cache, packed, previous)
+        return kv_cache, output if self.mesh is None else self.mesh.first(output)
+
+    def _run(
+        self, shape: StepShape, kv_cache: Any, packed: Any, previous: Any
+    ) -> tuple[Array, StepOutput]:
         if self.enforce_eager:
-            with exact_products(self.dtype or kv_cache.dtype):
-                held = self._held(shape)
-                return self._step(shape, held, kv_cache, jnp.asarray(packed), previous)
-        step = self._compiled.get(shape)
-        if step is None:
-            step = self.prepare(shape, kv_cache)
-        outputs: tuple[Array, StepOutput] = step(self._held(shape), kv_cache, packed, previous)
+            step = self.function(shape, kv_cache)[0]
+            outputs: tuple[Array, StepOutput] = step(
+                self._held(shape), kv_cache, jnp.asarray(packed), previous
+            )
+            return outputs
+        compiled = self._compiled.get(shape)
+        if compiled is None:
+            compiled = self.prepare(shape, kv_cache)
+        outputs = compiled(self._held(shape), kv_cache, packed, previous)
         return outputs
 
     def _held(self, shape: StepShape) -> list[Array]:
@@ -146,7 +159,10 @@ class CompiledSteps:
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
-        jitted = jax.jit(step, donate_argnums=1, compiler_options=self.options(shape))
+        options: dict[str, Any] = {"compiler_options": self.options(shape)}
+        if self.mesh is not None:
+            options |= self.mesh.placements(self._arguments(), (KV_CACHE, WHOLE))
+        jitted = jax.jit(step, donate_argnums=1, **options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
         return compiled
@@ -164,7 +180,16 @@ class CompiledSteps:
             with exact_products(self.dtype or kv_cache.dtype):
                 return self._step(shape, weights, kv_cache, packed, previous)
 
+        if self.mesh is not None:
+            step = self.mesh.over(step, self._arguments(), (KV_CACHE, WHOLE))
         return step, (self._held(shape), kv_cache, packed, previous)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Where the arguments of a step lie that several devices share."""
+        weights = [SHARE] * len(self.weights)
+        if self.kv_scales is not None:  # behind the parameters
+            weights[-1] = KV_SCALES
+        return weights, KV_CACHE, WHOLE, WHOLE
 
     def _step(
         self,

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,11 @@ from jaxtyping import Array, Shaped
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
 from jax_engine.operations import device_operations, this_device
+from jax_engine.parallel.mesh import BLOCKS, KV_CACHE, WHOLE, DeviceMesh
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
+HEADS = 3  # the axis of the KV heads
 BLOCKS_A_CALL = 8  # one fixed size, so that copies and swaps compile to three programs
 
 
@@ -34,6 +37,7 @@ class KVCache:
 
     Args:
         num_cpu_blocks: Number of host blocks (`host`). Memory is allocated at the first swap-out.
+        mesh: The devices over which the KV heads are cut; None: the default device has all.
 
     Raises:
         OutOfMemoryError: The system gave no memory for the array.
@@ -47,10 +51,13 @@ class KVCache:
         num_cpu_blocks: int,
         block_size: int,
         dtype: DTypeLike,
+        mesh: DeviceMesh | None = None,
     ) -> None:
+        self.mesh = mesh
+        self._copy, self._gather, self._scatter = _programs(mesh)
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
-        self.array: Shaped[Array, "L kv N K B D"] = _zeros(shape, dtype)
+        self.array: Shaped[Array, "L kv N K B D"] = _zeros(shape, dtype, mesh)
         self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:
@@ -58,15 +65,15 @@ class KVCache:
         try:
             self.array.block_until_ready()
         except RuntimeError:  # donated to the failed step, or its failed result
-            self.array = _zeros(self.shape, self.dtype)
+            self.array = _zeros(self.shape, self.dtype, self.mesh)
 
     def warm_up(self) -> None:
         """Compiles the three operations below by running them on no blocks."""
         sources, nowhere = np.zeros(BLOCKS_A_CALL, np.int32), _columns([])[1]
-        self.array = _copy(self.array, sources, nowhere)
+        self.array = self._copy(self.array, sources, nowhere)
         data = np.zeros((BLOCKS_A_CALL, *self.host.block_shape), self.host.dtype)
-        self.array = _scatter(self.array, nowhere, data)
-        np.asarray(_gather(self.array, sources))
+        self.array = self._scatter(self.array, nowhere, data)
+        np.asarray(self._gather(self.array, sources))
 
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""
@@ -74,40 +81,51 @@ class KVCache:
             cpu, gpu = _columns(part)
             data = np.zeros((len(gpu), *self.host.block_shape), self.host.dtype)
             data[: len(part)] = self.host.read(cpu[: len(part)].tolist())
-            self.array = _scatter(self.array, gpu, data)
+            self.array = self._scatter(self.array, gpu, data)
 
     def swap_out(self, pairs: list[tuple[int, int]]) -> None:
         """Copies device blocks to host blocks; pairs of (GPU block, CPU block)."""
         for part in _parts(pairs):
             gpu, cpu = _columns(part)
-            data = np.asarray(_gather(self.array, np.maximum(gpu, 0)))
+            data = np.asarray(self._gather(self.array, np.maximum(gpu, 0)))
             self.host.write(cpu[: len(part)].tolist(), data[: len(part)])
 
     def read(self, block: int) -> np.ndarray:
         """The contents of a device block, as `write` takes them."""
         blocks, _ = _columns([(block, block)])
-        return np.asarray(_gather(self.array, np.maximum(blocks, 0)))
+        return np.asarray(self._gather(self.array, np.maximum(blocks, 0)))
 
     def write(self, block: int, data: np.ndarray) -> None:
         """Writes back what `read` returned."""
         blocks, _ = _columns([(block, block)])
-        self.array = _scatter(self.array, blocks, data)
+        self.array = self._scatter(self.array, blocks, data)
 
     def copy(self, pairs: list[tuple[int, int]]) -> None:
         """Copy-on-write: copies device blocks to device blocks; pairs of (source, destination)."""
         for part in _parts(pairs):
             src, dst = _columns(part)
-            self.array = _copy(self.array, np.maximum(src, 0), dst)
+            self.array = self._copy(self.array, np.maximum(src, 0), dst)
 
 
-def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+def _zeros(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh | None) -> Array:
     """Allocates zeros. A CPU reserves addresses at once, and takes memory when a page is used."""
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
     if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)
     with allocating("the KV cache", num_bytes):
-        array: Array = device_operations().zeros(shape, dtype)
-        return array.block_until_ready()
+        array = _shares(shape, dtype, mesh) if mesh else device_operations().zeros(shape, dtype)
+        ready: Array = array.block_until_ready()
+        return ready
+
+
+def _shares(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh) -> Array:
+    """Zeros on each device, for its KV heads."""
+    each = []
+    for device in mesh.each:
+        with jax.default_device(device):
+            own = (*shape[:HEADS], shape[HEADS] // mesh.size, *shape[HEADS + 1 :])
+            each.append(device_operations().zeros(own, dtype))
+    return mesh.joined(each, axis=HEADS)
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
@@ -119,6 +137,19 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     columns = np.full((2, BLOCKS_A_CALL), -1, np.int32)
     columns[:, : len(pairs)] = np.array(pairs, np.int32).reshape(-1, 2).T
     return columns[0], columns[1]
+
+
+@functools.cache
+def _programs(mesh: DeviceMesh | None) -> tuple[Any, Any, Any]:
+    """The copies between blocks of one device, or of several: each copies its own share."""
+    if mesh is None:
+        return _copy, _gather, _scatter
+    cache, ids = KV_CACHE, WHOLE
+    return (
+        mesh.compiled(copy_blocks, (cache, ids, ids), cache, donate_argnums=0),
+        mesh.compiled(gather_blocks, (cache, ids), BLOCKS),
+        mesh.compiled(scatter_blocks, (cache, ids, BLOCKS), cache, donate_argnums=0),
+    )
 
 
 @functools.partial(jax.jit, donate_argnums=0)

@@ -20,6 +20,7 @@ from jax_engine.layers.batch import one_sequence
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import this_device
+from jax_engine.parallel.mesh import KV_SCALES, SHARE, WHOLE
 from jax_engine.worker.kv_cache import kv_cache_shape
 
 LARGEST = {"float8_e4m3fn": 448.0, "int8": 127.0}
@@ -71,11 +72,15 @@ def _largest(model: LoadedModel, dtype: DTypeLike, length: int) -> Float32[np.nd
 
     def measure(graphdef_and_params: Any, tokens: Any) -> Float[jax.Array, "L kv K"]:
         decoder = nnx.merge(*graphdef_and_params)
-        batch, cache = one_sequence(spec.attentions, spec.num_layers, length, dtype)
+        attentions = decoder.spec.attentions  # of one device's share
+        batch, cache = one_sequence(attentions, spec.num_layers, length, dtype)
         _, cache = decoder(tokens, batch, cache)
         largest: jax.Array = jnp.abs(cache.astype(jnp.float32)).max(axis=(2, 4, 5))
         return largest
 
-    options = this_device().compiler_options
-    run = jax.jit(measure, compiler_options=options)
+    options: dict[str, Any] = {"compiler_options": this_device().compiler_options}
+    if model.mesh is None:
+        run = jax.jit(measure, **options)
+    else:
+        run = model.mesh.compiled(measure, (SHARE, WHOLE), KV_SCALES, **options)
     return np.asarray(run((model.graphdef, model.params), tokens))

@@ -1,4 +1,7 @@
-"""The worker: the `Runner` of one device.
+"""The worker: the `Runner` of one device, or of several that share a model.
+
+The step, the block copies and the calibration are run by each device on its share; what they
+return, and all that is done outside of them, is of the first device.
 
 The order within a step matters: swap in, swap out, copy, then the model writes and attends. A
 copy-on-write destination may be a block that a preempted sequence lost in the same step.
@@ -16,6 +19,7 @@ from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import this_device
+from jax_engine.parallel.mesh import addressable
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
@@ -129,6 +133,7 @@ class Worker:
             num_cpu_blocks=num_cpu_blocks,
             block_size=block_size,
             dtype=cache_dtype,
+            mesh=model.mesh,
         )
         self.steps = CompiledSteps(
             model,
@@ -169,7 +174,7 @@ class Worker:
         )
         self.steps.set_weights(model, scales)
         if this_device().in_host_memory:
-            gather_in_background(self.steps.weights)
+            gather_in_background(addressable(self.steps.weights))
 
     def host_room(self, blocks: list[int]) -> bool:
         """Takes memory for these CPU blocks, once; False if there is too little."""

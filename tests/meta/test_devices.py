@@ -19,6 +19,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "commands/diagnosis/software.py": ({"platform"}, "Python's module, which tells of the host"),
     "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
+    "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
     "weights/coded_panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
     "weights/invariant_dense.py": (
         {"pallas_kernels.batch_invariant"}, "a weight format of these kernels"

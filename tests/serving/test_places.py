@@ -57,6 +57,8 @@ def test_each_engine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert [one.environment for one in places(3)] == [{VISIBLE: str(i)} for i in range(3)]
     monkeypatch.setenv(VISIBLE, "2,3")
     assert [one.environment for one in places(2)] == [{VISIBLE: "2"}, {VISIBLE: "3"}]
+    monkeypatch.delenv(VISIBLE)
+    assert [one.environment for one in places(2, 2)] == [{VISIBLE: "0,1"}, {VISIBLE: "2,3"}]
     assert places(1) == [ANYWHERE], "one engine sees all that there are"
 
 
@@ -66,3 +68,7 @@ def test_more_engines_than_gpus_are_refused() -> None:
         ConfigError, match=r"^data_parallel_size must be at most the number of GPUs \(4\), got 5$"
     ):
         places(5)
+    with pytest.raises(
+        ConfigError, match=r"number of GPUs \(4\) over tensor_parallel_size \(2\), got 3$"
+    ):
+        places(3, 2)

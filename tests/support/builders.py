@@ -46,6 +46,10 @@ from tests.support.strategies import EOS, VOCABULARY, Settings
 from tests.support.stub_runner import StubRunner
 
 MAX_SEQS = 4
+# The sizes that 2, 4 and 8 devices share; the vocabulary of 31 is none of their multiples.
+MANY_HEADS = {
+    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 4, "intermediate_size": 32,
+}  # fmt: skip
 ENGINES_OWN = {"async_scheduling", "tokenizer"}  # settings that the oracle's engine has not
 
 
@@ -59,6 +63,8 @@ class Pool:
         accepts_guesses: A draft model goes on behind steps that are not read, as on a GPU.
         family: A case of `tests.golden.families` in the tiny Llama's place. It has no oracle here.
         draft: The draft model for engines that ask for one: "itself", or "other" weights.
+        devices: How many share the model, which then has 16 heads and 4 KV heads. A process with
+            several is one of its own: see `tests/parallel`.
     """
 
     block_size: int
@@ -73,14 +79,22 @@ class Pool:
     max_seqs: int = MAX_SEQS
     max_len: int = MAX_LEN
     draft: str | None = None
+    devices: int = 1
 
 
 @functools.cache
-def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Transformer]:
+def model_pair(
+    window: int | None, weights: str | None = None, *, many_heads: bool = False
+) -> tuple[Path, Transformer]:
     folder = Path(tempfile.mkdtemp()) / "tiny"
     if weights is not None:
         return quantised_llama(folder, weights, sliding_window=window)
-    return tiny.tiny_llama(folder, sliding_window=window)
+    changes = MANY_HEADS if many_heads else {}
+    return tiny.tiny_llama(folder, sliding_window=window, **changes)
+
+
+def _model_of(pool: Pool) -> tuple[Path, Transformer]:
+    return model_pair(pool.sliding_window, pool.weights, many_heads=pool.devices > 1)
 
 
 @functools.cache
@@ -95,12 +109,13 @@ def family(name: str, max_len: int) -> Path:
 @functools.cache
 def oracle_for(pool: Pool) -> Transformer:
     """The oracle's decoder, which takes the scales of an 8-bit cache from the engine."""
-    _, transformer = model_pair(pool.sliding_window, pool.weights)
+    _, transformer = _model_of(pool)
     if pool.cache_dtype == "auto":
         return transformer
     oracle = Oracle(transformer.config, transformer.weights)
     scales = np.asarray(_parts_for(pool).worker.steps.kv_scales)
-    oracle.cache = {"scales": scales, "kind": pool.cache_dtype}
+    repeated = scales.shape[2] // transformer.config.num_key_value_heads  # for more devices
+    oracle.cache = {"scales": scales[:, :, ::repeated], "kind": pool.cache_dtype}
     oracle.tolerance = TOLERANCES[pool.cache_dtype]
     return oracle
 
@@ -118,7 +133,7 @@ def _parts_for(pool: Pool) -> EngineParts:
     if pool.family is not None:
         path = family(pool.family, pool.max_len)
     else:
-        path, _ = model_pair(pool.sliding_window, pool.weights)
+        path, _ = _model_of(pool)
     config = EngineConfig(
         model=str(path),
         skip_tokenizer_init=True,
@@ -132,6 +147,7 @@ def _parts_for(pool: Pool) -> EngineParts:
         seed=ENGINE_SEED,
         kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
         speculative_config=_draft_config(pool, path),
+        tensor_parallel_size=pool.devices,
     )
     cpu, *others = device.DEVICES
     as_asked = cpu._replace(branches_wait=pool.branches_wait, accepts_guesses=pool.accepts_guesses)

@@ -1,0 +1,10 @@
+"""Several devices of one process that share a model (tensor parallelism, as in Megatron).
+
+Each device has some of the heads, of the FFN's width and of the vocabulary. All of them run the
+same step on the same tokens; `Attention.o` and `Mlp.down` end in a sum over the devices.
+
+    divided.py    the specification of one device's share, and which sizes fit
+    cuts.py       which rows or columns of each weight a device holds
+    sums.py       what devices say to each other inside of a step
+    mesh.py       the devices, and arrays that lie on all of them
+"""

@@ -1,0 +1,144 @@
+"""Which rows or columns of each weight a device holds.
+
+A cut names the axis of a leaf that the devices share, and for each device the places along it that
+the device holds. A leaf without a cut is whole on each device.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
+from jax_engine.model_spec import ModelSpec
+from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
+
+ROWS, COLUMNS = -2, -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cut:
+    """How one leaf is cut.
+
+    Attributes:
+        axis: the axis that is cut, counted from the last one.
+        places: for each device, what it holds of that axis, in its own order.
+        total: the size of the axis in the whole model.
+    """
+
+    axis: int
+    places: tuple[np.ndarray, ...]
+    total: int
+
+    def transform(self, whole: Transform, ndim: int, rank: int) -> Transform:
+        """How a device's share is made of the checkpoint's tensors.
+
+        Args:
+            whole: how the leaf of the whole model is made of them.
+            ndim: the number of axes of the leaf, that of layers included.
+        """
+        if isinstance(whole, Stack) and whole.word == "layer":
+            part = self._rows(whole.part, ndim - 1, rank)
+            return dataclasses.replace(whole, part=part)
+        return self._rows(whole, ndim, rank)
+
+    def _rows(self, part: Declaration, ndim: int, rank: int) -> Transform:
+        return Rows(part, self.places[rank], self.total, self.axis + ndim)
+
+    def share(self, values: np.ndarray, rank: int) -> np.ndarray:
+        """A device's share of the whole leaf's numbers."""
+        return np.take(values, self.places[rank], self.axis)
+
+
+def cuts_of(names: Mapping[str, tuple[int, ...]], spec: ModelSpec, size: int) -> dict[str, Cut]:
+    """The cuts of those leaves that devices share.
+
+    Args:
+        names: The shape of each leaf of the whole model, by its dotted name.
+        spec: The whole model.
+    """
+    found = {}
+    for name, shape in names.items():
+        cut = _cut(name, shape, spec, size)
+        if cut is not None:
+            found[name] = cut
+    return found
+
+
+def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut | None:
+    first, *parts, kind = name.split(".")
+    axis = ROWS if kind == "weight" else COLUMNS
+    if first in ("embed", "lm_head"):
+        share = -(-spec.vocab_size // size)
+        last = spec.vocab_size - 1  # padding: its logits are never seen
+        ranks = [np.minimum(np.arange(share) + rank * share, last) for rank in range(size)]
+        return Cut(axis, tuple(ranks), spec.vocab_size)
+    if first != "groups":
+        return None
+    group, _, place, *module = parts  # groups, number, places, number, and the path in the layer
+    layer = spec.groups[int(group)].pattern[int(place)]
+    found = _of_layer(layer, ".".join(module), kind, size)
+    if found is None:
+        return None
+    axis, places = found
+    return Cut(axis, places, shape[axis])
+
+
+Places = tuple[np.ndarray, ...]
+
+
+def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
+    """The axis and the places of a leaf of a layer; None if it is whole on each device."""
+    axis, spec = ROWS if kind == "weight" else COLUMNS, layer.attention
+    if module == "attention" and kind == "sinks":
+        return COLUMNS, _equal(spec.num_heads, size)
+    if module == "attention.qkv":
+        return axis, tuple(_of_heads(spec, size, rank) for rank in range(size))
+    if module == "attention.o":
+        return (COLUMNS, _equal(spec.num_heads * spec.head_dim, size)) if axis == ROWS else None
+    if module in ("attention.q_norm", "attention.k_norm"):  # [heads, D], of bias and weight
+        queries = module.endswith("q_norm")
+        ranks = range(size)
+        own = (_kv_heads(spec, size, rank) for rank in ranks)
+        return ROWS, _equal(spec.num_heads, size) if queries else tuple(own)
+    network = _network(layer.mlp, module)
+    if network is None:
+        return None
+    if module.endswith(".gate_up"):
+        halves = _equal(network.width, size)
+        return axis, tuple(np.concatenate([one, one + network.width]) for one in halves)
+    if module.endswith(".up"):
+        return axis, _equal(network.width, size)
+    if module.endswith(".down") and axis == ROWS:
+        return COLUMNS, _equal(network.width, size)
+    return None
+
+
+def _network(mlp: MlpSpec | ExpertsSpec, module: str) -> MlpSpec | None:
+    """The feed-forward network that a module belongs to."""
+    if isinstance(mlp, MlpSpec):
+        return mlp if module.startswith("mlp.") else None
+    if module.startswith("experts.shared."):
+        return mlp.shared
+    return mlp.expert if module.startswith("experts.") else None
+
+
+def _equal(count: int, size: int) -> Places:
+    """Runs of equal length, one for each device."""
+    return tuple(np.arange(count).reshape(size, -1))
+
+
+def _kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
+    """A device's KV heads. If there are fewer than devices, several devices have the same."""
+    count = spec.num_kv_heads
+    if count >= size:
+        return _equal(count, size)[rank]
+    return np.array([rank * count // size])
+
+
+def _of_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
+    """A device's rows of the fused projection: of its queries, then its keys, then its values."""
+    heads, kv_heads = spec.num_heads, spec.num_kv_heads
+    queries, own = _equal(heads, size)[rank], _kv_heads(spec, size, rank)
+    of_heads = np.concatenate([queries, heads + own, heads + kv_heads + own])
+    return (of_heads[:, None] * spec.head_dim + np.arange(spec.head_dim)).reshape(-1)

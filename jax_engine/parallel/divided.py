@@ -1,0 +1,126 @@
+"""The specification of one device's share of a model, and which numbers of devices fit."""
+
+import dataclasses
+from collections.abc import Callable
+
+from jax_engine.errors import ConfigError
+from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
+
+
+def divided(spec: ModelSpec, size: int) -> ModelSpec:
+    """The specification of each of `size` devices that share a model.
+
+    A device has H / size query heads, their KV heads (one that several devices need is on each of
+    them), F / size of each feed-forward network, and V / size rows of embedding and head, rounded
+    up. Norms, routers and learned positions are whole on each device.
+
+    Raises:
+        ConfigError: The model's numbers are not multiples of `size`, or a layer is of a kind that
+            cannot be cut.
+    """
+    if size == 1:
+        return spec
+    _check_kinds(spec, size)
+    if not fits(spec, size):
+        raise ConfigError(
+            f"tensor_parallel_size must divide {_numbers(spec)}: {_sizes(spec)}, got {size}"
+        )
+    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def with_repeated_heads(spec: ModelSpec, size: int) -> ModelSpec:
+    """The whole model as `size` devices hold it: with at least one KV head for each of them."""
+
+    def repeated(layer: LayerSpec) -> LayerSpec:
+        heads = max(layer.attention.num_kv_heads, size)
+        attention = dataclasses.replace(layer.attention, num_kv_heads=heads)
+        return dataclasses.replace(layer, attention=attention)
+
+    return spec if size == 1 else _each(spec, repeated)
+
+
+def fits(spec: ModelSpec, size: int) -> bool:
+    """Whether `size` devices can share all heads and feed-forward networks evenly."""
+    heads = all(
+        one.num_heads % size == 0 and (one.num_kv_heads % size == 0 or size % one.num_kv_heads == 0)
+        for one in spec.attentions
+    )
+    return heads and all(width % size == 0 for width in _widths(spec))
+
+
+def _check_kinds(spec: ModelSpec, size: int) -> None:
+    """Raises ConfigError if a layer's attention cannot be cut."""
+    for one in spec.attentions:
+        if one.latent is not None:
+            raise ConfigError(
+                f"tensor_parallel_size must be 1 for latent attention, which is not cut over "
+                f"devices yet, got {size}"
+            )
+        if one.head_norm is not None and one.head_norm.whole:
+            raise ConfigError(
+                "tensor_parallel_size must be 1 for a norm over all heads together, which is not "
+                f"cut over devices yet, got {size}"
+            )
+
+
+def _each(spec: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> ModelSpec:
+    groups = tuple(
+        LayerGroup(tuple(change(layer) for layer in group.pattern), group.repeats)
+        for group in spec.groups
+    )
+    return dataclasses.replace(spec, groups=groups)
+
+
+def _layer(layer: LayerSpec, size: int) -> LayerSpec:
+    return dataclasses.replace(
+        layer, attention=_attention(layer.attention, size), mlp=_mlp(layer.mlp, size)
+    )
+
+
+def _attention(spec: AttentionSpec, size: int) -> AttentionSpec:
+    return dataclasses.replace(
+        spec,
+        num_heads=spec.num_heads // size,
+        num_kv_heads=max(1, spec.num_kv_heads // size),
+        shared_by=size,
+    )
+
+
+def _mlp(spec: MlpSpec | ExpertsSpec, size: int) -> MlpSpec | ExpertsSpec:
+    if isinstance(spec, MlpSpec):
+        return _network(spec, size)
+    shared = None if spec.shared is None else _network(spec.shared, size)
+    return dataclasses.replace(spec, expert=_network(spec.expert, size), shared=shared)
+
+
+def _network(spec: MlpSpec, size: int) -> MlpSpec:
+    return dataclasses.replace(spec, width=spec.width // size, shared_by=size)
+
+
+def _networks(spec: ModelSpec) -> list[MlpSpec]:
+    found = []
+    for layer in spec.layers:
+        mlp = layer.mlp
+        found += [mlp] if isinstance(mlp, MlpSpec) else [mlp.expert, *filter(None, [mlp.shared])]
+    return found
+
+
+def _widths(spec: ModelSpec) -> list[int]:
+    """The different widths of feed-forward networks."""
+    return sorted({one.width for one in _networks(spec)})
+
+
+def _numbers(spec: ModelSpec) -> str:
+    """The numbers of a model that its devices share, for people."""
+    heads = sorted({one.num_heads for one in spec.attentions})
+    parts = [f"{count} heads" for count in heads]
+    parts += [f"{spec.num_kv_heads} KV heads (or be a multiple of these)"]
+    parts += [f"a feed-forward network of {width}" for width in _widths(spec)]
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _sizes(spec: ModelSpec) -> str:
+    """The sizes that fit: "1, 2 or 4"."""
+    found = [str(size) for size in range(1, spec.num_heads + 1) if fits(spec, size)]
+    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]

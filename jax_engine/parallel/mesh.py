@@ -1,0 +1,111 @@
+"""The devices that share a model, and arrays that lie on all of them.
+
+A weight's shares lie one behind the other along the first axis of one array. That axis means
+nothing: each device sees its own share alone, in the shape that its specification gives. The KV
+cache is cut over its KV heads.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from jax_engine.errors import ConfigError
+from jax_engine.parallel.sums import AXIS
+
+SHARE = PartitionSpec(AXIS)
+WHOLE = PartitionSpec()
+KV_CACHE = PartitionSpec(None, None, None, AXIS)  # [L, kv, N, K, B, D]
+BLOCKS = PartitionSpec(None, None, None, AXIS)  # [n, L, kv, K, B, D]
+KV_SCALES = PartitionSpec(None, None, AXIS)  # [L, kv, K]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceMesh:
+    """The first `size` devices of this process.
+
+    Raises:
+        ConfigError: There are fewer.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        there = jax.local_devices()
+        if len(there) >= self.size:
+            return
+        advice = "use fewer"
+        if there[0].platform == "cpu":
+            advice = (
+                f"to try it on a CPU, set XLA_FLAGS=--xla_force_host_platform_device_count="
+                f"{self.size} before JAX starts"
+            )
+        raise ConfigError(
+            f"tensor_parallel_size must be at most the number of devices ({len(there)}), got "
+            f"{self.size}: {advice}"
+        )
+
+    @cached_property
+    def jax_mesh(self) -> Mesh:
+        return Mesh(np.array(self.each), (AXIS,))
+
+    @property
+    def each(self) -> list[Any]:
+        """The devices, by rank."""
+        first: list[Any] = jax.local_devices()[: self.size]
+        return first
+
+    def placed(self, spec: PartitionSpec) -> NamedSharding:
+        return NamedSharding(self.jax_mesh, spec)
+
+    def over(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
+        """`function`, run by each device on its shares of the arguments."""
+        return jax.shard_map(
+            function, mesh=self.jax_mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+
+    def placements(self, in_specs: Any, out_specs: Any) -> dict[str, Any]:
+        """Options with which `jax.jit` takes and returns arrays where they lie."""
+        ins, outs = jax.tree.map(self.placed, (in_specs, out_specs), is_leaf=_is_spec)
+        return {"in_shardings": ins, "out_shardings": outs}
+
+    def compiled(
+        self, function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any
+    ) -> Any:
+        """`over`, to be compiled by `jax.jit` with these options."""
+        options |= self.placements(in_specs, out_specs)
+        return jax.jit(self.over(function, in_specs, out_specs), **options)
+
+    def joined(self, shares: Sequence[Array], axis: int = 0) -> Array:
+        """One array of what lies on each device, without a copy."""
+        shape = list(shares[0].shape)
+        shape[axis] *= self.size
+        place = self.placed(PartitionSpec(*[None] * axis, AXIS))
+        return jax.make_array_from_single_device_arrays(tuple(shape), place, list(shares))
+
+    def abstract(self, share: Any) -> jax.ShapeDtypeStruct:
+        """The shape of the array that shares of one shape are joined to."""
+        shape = (share.shape[0] * self.size, *share.shape[1:])
+        return jax.ShapeDtypeStruct(shape, share.dtype)
+
+    def everywhere(self, arrays: Any) -> Any:
+        """Arrays of the host or of one device, copied to each of them."""
+        return jax.device_put(arrays, self.placed(WHOLE))
+
+    def first(self, tree: Any) -> Any:
+        """What the first device holds of arrays that are the same on all, without a copy."""
+        return jax.tree.map(lambda array: array.addressable_data(0), tree)
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, PartitionSpec)
+
+
+def addressable(arrays: Sequence[Array]) -> list[Array]:
+    """The arrays of single devices that these consist of."""
+    return [shard.data for array in arrays for shard in array.addressable_shards]

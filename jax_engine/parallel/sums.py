@@ -1,0 +1,91 @@
+"""What devices that share a model say to each other inside of a step.
+
+With one device each function returns its argument: nothing is added to the program.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+AXIS = "tensor"  # the name of the devices' axis in a step
+# In how many parts one device and all devices together add up a row, if that divides it: a sum has
+# the same bits on 1, 2, 4 or 8 devices.
+MOST_LEAVES = 8
+
+
+def leaves_of(size: int, shared_by: int) -> int:
+    """In how many parts a device adds up its share of a row of `size` numbers.
+
+    A part has an even number of them, so that pairs of 16-bit numbers stay together.
+    """
+    leaves = MOST_LEAVES
+    while leaves > 1 and size * shared_by % (2 * leaves):
+        leaves //= 2
+    return leaves // shared_by if leaves % shared_by == 0 else 1
+
+
+def this_rank() -> Int[Array, ""]:
+    """The number of the device that runs this, from 0."""
+    return lax.axis_index(AXIS)
+
+
+def on_first(x: Float[Array, "..."] | None, shared_by: int) -> Float[Array, "..."] | None:
+    """What is part of a sum over the devices once: zeros on all devices but the first."""
+    if shared_by == 1 or x is None:
+        return x
+    return jnp.where(this_rank() == 0, x, 0)
+
+
+def own_part(x: Float[Array, " H_all"], shared_by: int) -> Float[Array, " H"]:
+    """This device's part of numbers that belong to the heads of all devices."""
+    if shared_by == 1:
+        return x
+    size = len(x) // shared_by
+    own: Array = lax.dynamic_slice_in_dim(x, this_rank() * size, size)
+    return own
+
+
+@jax.named_scope("sum_over_devices")
+def added(x: Float[Array, "T E"], shared_by: int) -> Float[Array, "T E"]:
+    """The sum of the devices' partial products, the same to the bit on each of them.
+
+    They are gathered and added as a tree: first those of neighbours. So the order depends on
+    nothing that a library might choose.
+    """
+    if shared_by == 1:
+        return x
+    parts = [*lax.all_gather(x, AXIS)]
+    while len(parts) > 1:
+        odd = parts[len(parts) & ~1 :]
+        parts = [one + other for one, other in zip(parts[::2], parts[1::2], strict=False)] + odd
+    total: Array = parts[0]
+    return total
+
+
+@jax.named_scope("rows_of_devices")
+def chosen(
+    rows: Float[Array, "T E"], ids: Int[Array, " T"], share: int, shared_by: int
+) -> Float[Array, "T E"]:
+    """Each token's row, from the device that holds it.
+
+    Args:
+        rows: What this device looked up: `ids` less those of the devices before it, clipped.
+        share: How many rows each device holds.
+    """
+    if shared_by == 1:
+        return rows
+    own = (ids // share == this_rank())[:, None]
+    found: Array = lax.psum(jnp.where(own, rows, 0), AXIS)  # exact: all but one are zero
+    return found
+
+
+@jax.named_scope("logits_of_devices")
+def side_by_side(
+    logits: Float[Array, "R V_share"], size: int, shared_by: int
+) -> Float[Array, "R V"]:
+    """The logits of all devices, without those of padding rows behind the first `size`."""
+    if shared_by == 1:
+        return logits
+    every: Array = lax.all_gather(logits, AXIS, axis=1, tiled=True)
+    return every[:, :size]

@@ -1,0 +1,161 @@
+"""One device's share of a model: its specification, its rows and columns, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jax_engine import LLM, ConfigError
+from jax_engine.layer_spec import (
+    AttentionSpec,
+    HeadNormSpec,
+    LatentSpec,
+    LayerSpec,
+    MlpSpec,
+    NormSpec,
+)
+from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.models.leaves import abstract_leaves
+from jax_engine.models.load import abstract_decoder
+from jax_engine.parallel.cuts import cuts_of
+from jax_engine.parallel.divided import divided, fits, with_repeated_heads
+from tests.support.tiny_llama import tiny_llama
+
+NORM = NormSpec(1e-5)
+
+
+def model(
+    heads: int, kv_heads: int, width: int, vocab_size: int = 31, **attention: Any
+) -> ModelSpec:
+    own = AttentionSpec(heads, kv_heads, 4, qkv_bias=True, output_bias=True, **attention)
+    layer = LayerSpec(own, MlpSpec(width, bias=True), NORM, mlp_norm=NORM)
+    return ModelSpec(vocab_size, 20, (LayerGroup((layer,), 2),), NORM, 64)
+
+
+def sizes_of(spec: ModelSpec) -> tuple[int, int, int, int]:
+    attention, mlp = spec.layers[0].attention, spec.layers[0].mlp
+    assert isinstance(mlp, MlpSpec)
+    return attention.num_heads, attention.num_kv_heads, mlp.width, spec.vocab_share
+
+
+TABLE = [  # heads, KV heads, width, size: those of a share, and rows of the head
+    ((9, 3, 1536), 3, (3, 1, 512, 11)),
+    ((16, 8, 64), 2, (8, 4, 32, 16)),
+    ((16, 8, 64), 8, (2, 1, 8, 4)),
+    ((16, 2, 64), 8, (2, 1, 8, 4)),
+    ((8, 1, 64), 4, (2, 1, 16, 8)),
+]
+
+
+@pytest.mark.parametrize(("whole", "size", "share"), TABLE)
+def test_a_share_has_these_sizes(
+    whole: tuple[int, int, int], size: int, share: tuple[int, int, int, int]
+) -> None:
+    spec = model(*whole)
+    assert sizes_of(divided(spec, size)) == share
+    assert with_repeated_heads(spec, size).num_kv_heads == max(whole[1], size)
+    assert divided(spec, 1) is spec is with_repeated_heads(spec, 1)
+
+
+REFUSED = [
+    ((9, 3, 1536), 2, "9 heads, 3 KV heads .* network of 1536: 1 or 3, got 2"),
+    ((16, 8, 60), 8, "16 heads, 8 KV heads .* network of 60: 1, 2 or 4, got 8"),
+    ((12, 4, 64), 3, "12 heads, 4 KV heads .*: 1, 2 or 4, got 3"),
+    ((7, 7, 64), 2, "7 heads, 7 KV heads .*: 1, got 2"),
+]
+
+
+@pytest.mark.parametrize(("whole", "size", "words"), REFUSED)
+def test_other_sizes_are_refused_with_those_that_fit(
+    whole: tuple[int, int, int], size: int, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"tensor_parallel_size must divide {words}"):
+        divided(model(*whole), size)
+
+
+def test_attention_that_is_not_cut_yet_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="norm over all heads together"):
+        divided(model(8, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True)), 2)
+    latent = LatentSpec(4, 2, 3, NORM)
+    layer = LayerSpec(AttentionSpec(8, 1, 6, rotary_dim=2, latent=latent), MlpSpec(64), NORM)
+    spec = replace(model(8, 4, 64), groups=(LayerGroup((layer,), 2),))
+    with pytest.raises(ConfigError, match="latent attention"):
+        divided(spec, 2)
+
+
+@given(
+    kv_heads=st.sampled_from([1, 2, 3, 4, 8]), group=st.integers(1, 4),
+    width=st.sampled_from([24, 48, 64]), vocab_size=st.integers(1, 40),
+    size=st.sampled_from([2, 3, 4, 8]), tied=st.booleans(),
+)  # fmt: skip
+def test_the_shares_of_all_devices_are_the_whole(
+    kv_heads: int, group: int, width: int, vocab_size: int, size: int, tied: bool
+) -> None:
+    """Each place of each leaf is on some device, in the shape that the share's model has."""
+    spec = replace(model(kv_heads * group, kv_heads, width, vocab_size), tied=tied)
+    assume(fits(spec, size))
+    whole = abstract_leaves(abstract_decoder(spec, np.float32)[1], spec)
+    share = divided(spec, size)
+    own = abstract_leaves(abstract_decoder(share, np.float32)[1], share)
+    assert own.keys() == whole.keys()
+    cuts = cuts_of({name: leaf.matrix.shape for name, leaf in whole.items()}, spec, size)
+    for name, leaf in whole.items():
+        shape, ours = leaf.matrix.shape, own[name].matrix.shape
+        if name not in cuts:
+            assert shape == ours
+            continue
+        cut = cuts[name]
+        numbers = np.broadcast_to(np.arange(shape[cut.axis]), (*shape[:-2], 1, shape[cut.axis]))
+        values = np.moveaxis(numbers, -1, cut.axis) + np.zeros(shape, int)
+        parts = [cut.share(values, rank) for rank in range(size)]
+        assert all(part.shape == ours for part in parts)
+        assert set(np.concatenate([part.ravel() for part in parts])) == set(range(cut.total))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_query_head_lies_beside_its_kv_head(size: int) -> None:
+    """Head h reads KV head h // (H // K), on whatever device it is."""
+    spec = model(16, 4, 64)
+    leaves = abstract_leaves(abstract_decoder(spec, np.float32)[1], spec)
+    name = "groups.0.places.0.attention.qkv.weight"
+    cut = cuts_of({name: leaves[name].matrix.shape}, spec, size)[name]
+    for places in cut.places:
+        heads = places[::4] // 4
+        queries = heads[heads < 16]
+        keys, values = np.split(heads[len(queries) :], 2)
+        group = len(queries) // len(keys)
+        assert np.array_equal(np.repeat(keys - 16, group), queries // 4)
+        assert np.array_equal(values - keys, np.full(len(keys), 4))
+
+
+BESIDE = [
+    ({"enable_lora": True}, "enable_lora"),
+    ({"speculative_config": {"model": "other", "method": "draft_model"}}, "a draft model"),
+    ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), BESIDE)
+def test_settings_for_one_device_are_refused(
+    given: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path, _ = tiny_llama(tmp_path / "tiny")
+    with pytest.raises(ConfigError, match=words):
+        LLM(str(path), skip_tokenizer_init=True, **({"tensor_parallel_size": 2} | given))
+
+
+def test_codes_are_refused_and_how_to_go_on_is_said(tmp_path: Path) -> None:
+    path, _ = tiny_llama(tmp_path / "tiny")
+    with pytest.raises(ConfigError, match=r"held as codes.*got 2.*quantization='dequantized'"):
+        LLM(str(path), skip_tokenizer_init=True, quantization="w8a8", tensor_parallel_size=2)
+
+
+def test_the_model_s_numbers_come_before_the_devices(tmp_path: Path) -> None:
+    """Who asks for what no machine could do is told of that."""
+    path, _ = tiny_llama(tmp_path / "tiny")
+    with pytest.raises(ConfigError, match=r"4 heads, 2 KV heads .*: 1, 2 or 4, got 3"):
+        LLM(str(path), skip_tokenizer_init=True, tensor_parallel_size=3)
