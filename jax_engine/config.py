@@ -25,6 +25,7 @@ from jax_engine.vllm_settings import (
 )
 
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+Backend = Literal["uni", "mp"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
@@ -130,6 +131,9 @@ class EngineConfig:
             that is always so, and the setting changes nothing. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: 1; more is not implemented.
+        distributed_executor_backend: Where the model runs. "uni": in the engine's process. "mp": in
+            a process of its own, to which the engine sends each step; if that process dies or
+            hangs, the engine ends it, and requests end with EngineDeadError. None: "uni".
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:
@@ -181,6 +185,7 @@ class EngineConfig:
     cudagraph_mode: CudagraphMode = "PIECEWISE"
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
+    distributed_executor_backend: Backend | None = None
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import zmq
 TERM_S = 2.0  # for libzmq to take back what a context held
 
 type Child = subprocess.Popen[bytes]
-type Context = zmq.Context[zmq.Socket[bytes]]
+Context = zmq.Context[zmq.Socket[bytes]]
 
 
 def start_child(module: str, *arguments: str, variables: Mapping[str, str] | None = None) -> Child:
@@ -77,20 +78,26 @@ def close_sockets(context: Context, sockets: Iterable[Any], folder: str) -> None
     # libzmq was seen to wait here for ever, for a reason not known. Should it do so again, this
     # call goes on, and the context's threads are left behind.
     ending = threading.Thread(target=context.term, name="zmq context", daemon=True)
-    ending.start()
-    ending.join(TERM_S)
+    with suppress(RuntimeError):  # Python itself ends, and starts no thread
+        ending.start()
+        ending.join(TERM_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def live_as_child() -> None:
-    """For a child: signals are for the process that started it, with which it ends."""
+def live_as_child(folder: str) -> None:
+    """For a child: signals are for the process that started it, with which it ends.
+
+    Args:
+        folder: That of their sockets, which nobody would remove then.
+    """
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(folder,), daemon=True).start()
 
 
-def end_with_parent() -> None:
+def end_with_parent(folder: str) -> None:
     """Ends this process when the other end of its standard input is closed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

@@ -63,7 +63,7 @@ class EngineClient:
     def __init__(self, settings: Mapping[str, Any], step_timeout: float = STEP_TIMEOUT_S) -> None:
         message = encode(Settings(_sendable(settings)))
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
-        self._context: Context = zmq.Context()
+        self._context = Context()
         self._commands = bind(self._context, zmq.PUSH, f"{self._folder}/{COMMANDS}")
         self._reports: Any = bind(self._context, zmq.PULL, f"{self._folder}/{REPORTS}")
         self._awake = Awake(2 * TICK_S)

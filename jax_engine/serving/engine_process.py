@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import zmq
 
@@ -39,7 +40,7 @@ BEAT_S = 0.5
 
 def main(address: str) -> int:
     """Runs the process; returns its exit status."""
-    live_as_child()
+    live_as_child(address)
     context = zmq.Context()
     commands = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
     reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
@@ -65,7 +66,7 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     threading.Thread(target=_receive, args=(commands, server), daemon=True).start()
     threading.Thread(target=_beat, args=(address, server.loop), daemon=True).start()
     server.loop.run()
-    return 0
+    return 0 if server.loop.died is None else 1
 
 
 def served(config: EngineConfig) -> EngineConfig:
@@ -114,6 +115,8 @@ def _beat(address: str, loop: EngineLoop) -> None:
         if loop.step_started != step:
             step, before = loop.step_started, awake.seconds
         reports.send(encode(Beat(None if step is None else awake.seconds - before)))
+        if (problem := loop.engine.problem()) is not None:  # nobody may ask it for anything
+            loop.post(partial(loop.die, problem))
         time.sleep(BEAT_S)
 
 
