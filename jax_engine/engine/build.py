@@ -1,6 +1,7 @@
 """Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
 from jax_engine.models.load import LoadedModel, open_model
 from jax_engine.models.resolve import HubOptions
+from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
 from jax_engine.parallel.remote_runner import RemoteRunner
 from jax_engine.parallel.runner_client import RunnerClient
@@ -281,12 +283,21 @@ def settings_of_runners(config: EngineConfig) -> EngineConfig:
         override_generation_config=None,
         speculative_config=given if given and given.method == "draft_model" else None,
     )
-    if callable(sent.hf_overrides):
+    if not _is_plain(sent.hf_overrides):
         raise ConfigError(
             "hf_overrides must be plain data with distributed_executor_backend='mp', got "
             f"{shown(sent.hf_overrides)}: give a dict of fields"
         )
     return sent
+
+
+def _is_plain(overrides: HfOverrides | None) -> bool:
+    """Whether another process can be told; of a function only its name would come there."""
+    try:
+        pickle.dumps(overrides)
+    except Exception:  # whatever an object of others does
+        return False
+    return not callable(overrides)
 
 
 def _draft_parts(

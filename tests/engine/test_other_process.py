@@ -124,9 +124,11 @@ def test_settings_of_the_engine_alone_are_not_sent() -> None:
     assert sent == EngineConfig(model="x", distributed_executor_backend="uni")
 
 
-def test_a_function_is_refused_before_a_process_is_started(tiny: str) -> None:
+@pytest.mark.parametrize("given", [dict, lambda fields: fields, {"rope_theta": lambda: 1}])
+def test_a_function_is_refused_before_a_process_is_started(given: Any) -> None:
+    config = EngineConfig(model="x", distributed_executor_backend="mp", hf_overrides=given)
     with pytest.raises(ConfigError, match="hf_overrides must be plain data"):
-        LLM(tiny, distributed_executor_backend="mp", hf_overrides=lambda fields: fields)
+        settings_of_runners(config)
 
 
 def test_other_backends_are_refused() -> None:
