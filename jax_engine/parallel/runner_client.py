@@ -41,6 +41,7 @@ from jax_engine.parallel.wire import (
 
 POLL_S = 0.1
 SILENCE_S = 10.0  # it beats twice a second; busy cores may delay that
+START_S = 60.0  # Python itself starts, before the first beat
 STEP_TIMEOUT_S = 300.0  # without what it compiles
 STOP_S = 2.0  # for it to end when it is told to
 NAME = "the process of the runner"
@@ -84,7 +85,10 @@ class RunnerClient:
         child = start_child(module, self._folder, variables=forced_devices(num_devices))
         self._watch = Watch(child, news, self._folder, step_timeout)
         sockets = calls, self._answers, news
-        self.close = weakref.finalize(self, _end, self._watch, context, sockets, self._folder)
+        owner = os.getpid()
+        self.close = weakref.finalize(
+            self, _end, self._watch, context, sockets, self._folder, owner
+        )
         self._number = self._recovered = 0
         self._dropped: list[int] = []
         try:
@@ -193,6 +197,7 @@ class Watch:
         self.problem: str | None = None
         self._news, self._folder, self._step_timeout = news, folder, step_timeout
         self._closing = threading.Event()
+        self._beats = False
         self._step_seconds: float | None = None
         self._thread = threading.Thread(target=self._run, name="jax-engine-watch", daemon=True)
         self._thread.start()
@@ -218,7 +223,7 @@ class Watch:
     def _take(self) -> None:
         news = pickle.loads(self._news.recv())
         if isinstance(news, Beat):
-            self._step_seconds = news.seconds
+            self._beats, self._step_seconds = True, news.seconds
         elif isinstance(news, Line):
             logging.getLogger(news.logger).log(news.level, "rank %d: %s", RANK, news.text)
 
@@ -226,7 +231,7 @@ class Watch:
         pid, step = self.child.pid, self._step_seconds
         if self.child.poll() is not None:
             return how_it_ended(self.child, NAME)
-        if silence > SILENCE_S:
+        if silence > (SILENCE_S if self._beats else START_S):
             return f"{NAME} (pid {pid}) has said nothing for {silence:.0f} s, and was ended"
         if step is not None and step > self._step_timeout:
             return f"a step in {NAME} (pid {pid}) has run for {step:.0f} s, and was ended"
@@ -253,8 +258,14 @@ def forced_devices(count: int) -> dict[str, str]:
     return {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}".strip()}
 
 
-def _end(watch: Watch, context: Context, sockets: tuple[Any, ...], folder: str) -> None:
-    """Ends the process, the thread and the sockets. It is called once, and knows no client."""
+def _end(watch: Watch, context: Context, sockets: tuple[Any, ...], folder: str, owner: int) -> None:
+    """Ends the process, the thread and the sockets. It is called once, and knows no client.
+
+    Args:
+        owner: The process that has them; a fork of it, which also comes to its end, has not.
+    """
+    if os.getpid() != owner:
+        return
     watch.stop()
     with suppress(zmq.Again):  # it has left the socket, or has never come to it
         sockets[0].send_multipart(message(Call(0, 0, STOP, False, []), None), zmq.NOBLOCK)

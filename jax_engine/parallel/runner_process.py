@@ -95,7 +95,7 @@ def _beat(news: _News, server: RunnerServer) -> None:
     """Says twice a second that the process lives, and for how long its call has run."""
     awake = Awake(2 * BEAT_S)
     call, ran, before = server.current, 0.0, 0.0
-    while not news.closed.wait(BEAT_S):
+    while not news.closed.is_set():
         awake.tick()
         passed, before = awake.seconds - before, awake.seconds
         if server.current != call:
@@ -103,6 +103,7 @@ def _beat(news: _News, server: RunnerServer) -> None:
         elif not is_compiling():
             ran += passed
         news.send(Beat(None if call is None else ran))
+        news.closed.wait(BEAT_S)
 
 
 class _Sender(logging.Handler):

@@ -34,6 +34,13 @@ PARAMS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that gets no core for a while is not dead."""
+    monkeypatch.setattr(runner_client, "SILENCE_S", HANG_S)
+    monkeypatch.setattr(runner_client, "START_S", HANG_S)
+
+
 @contextmanager
 def engine(grief: Grief | None, ahead: bool) -> Iterator[LLMEngine]:
     """On a runner of another process, in which this happens; None: on one in this process."""
@@ -85,7 +92,9 @@ def test_a_runner_ends_at_any_call(what: str, method: str, after: int, ahead: bo
     with engine(Grief(what, method, after), ahead) as made, pytest.MonkeyPatch.context() as patch:
         calls, runner = Calls(made), made.worker
         assert isinstance(runner, RemoteRunner)
-        patch.setattr(runner_client, "SILENCE_S", SHORT_S if what == "stopped" else HANG_S)
+        if what == "stopped":
+            patch.setattr(runner_client, "SILENCE_S", SHORT_S)
+            patch.setattr(runner_client, "START_S", SHORT_S)
         if what == "raises":
             with pytest.raises(StepFailedError, match="no such luck"):
                 run(calls, made)
@@ -127,6 +136,18 @@ def test_a_runner_that_was_shut_down_says_so() -> None:
         client.ask(0, "recover")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_fork_of_the_driver_ends_nothing() -> None:
+    client = RunnerClient(MODULE, (SIZES, NEVER))
+    if (pid := os.fork()) == 0:
+        client.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert client.ask(0, "host_room", []) is True
+    assert Path(client._folder).exists()
+    client.close()
+
+
 def test_a_client_that_nobody_has_ends_its_process() -> None:
     client = RunnerClient(MODULE, (SIZES, NEVER))
     pid, folder = client.pid, Path(client._folder)
@@ -155,6 +176,22 @@ def test_a_process_that_cannot_build_says_why() -> None:
     with pytest.raises(TypeError, match="cannot unpack") as caught:
         RunnerClient(MODULE, 5)
     assert "in build" in caught.value.__notes__[0]
+
+
+def test_a_process_that_is_stopped_before_it_beats_is_no_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner_client, "START_S", SHORT_S)
+    start = runner_client.start_child
+
+    def stopped(*given: Any, **more: Any) -> Any:
+        child = start(*given, **more)
+        os.kill(child.pid, signal.SIGSTOP)
+        return child
+
+    monkeypatch.setattr(runner_client, "start_child", stopped)
+    with pytest.raises(EngineDeadError, match="has said nothing"):
+        RunnerClient(MODULE, None)
 
 
 def test_what_cannot_be_pickled_starts_nothing() -> None:
