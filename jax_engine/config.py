@@ -25,6 +25,7 @@ from jax_engine.vllm_settings import (
 )
 
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+Backend = Literal["uni", "mp"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
@@ -130,12 +131,16 @@ class EngineConfig:
             row's logits and log-probabilities depend on its own sequence alone; slower. On a CPU
             that is always so, and the setting changes nothing. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
-        tensor_parallel_size: How many devices of this process share the model: heads, feed-forward
+        tensor_parallel_size: How many devices of one process share the model: heads, feed-forward
             networks and vocabulary are cut. Not yet for weights that are held as codes, latent
             attention, adapters, a draft model or `batch_invariant`.
         data_parallel_size: How many engines with the whole model share the requests, each in a
             process of its own: of `AsyncLLM` and `jax-engine serve`. Each has its share of the
             cores, or a GPU of its own, and memory as if it were alone.
+        distributed_executor_backend: Where the model runs. "uni": in the engine's process. "mp": in
+            a process of its own, to which the engine sends each step; if that process dies or
+            hangs, the engine ends it, and requests end with EngineDeadError. None: "uni"; but "mp"
+            for more devices than a CPU is in this process.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:
@@ -188,6 +193,7 @@ class EngineConfig:
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
     data_parallel_size: int = 1
+    distributed_executor_backend: Backend | None = None
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:

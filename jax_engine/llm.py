@@ -468,8 +468,13 @@ class LLM:
         else to ./jax_profile; if `profile_prefix` is given, to that folder within it.
 
         Raises:
-            ConfigError: A profile is running already.
+            ConfigError: A profile is running already, or the model is in another process.
         """
+        if self.llm_engine.config.distributed_executor_backend == "mp":
+            raise ConfigError(
+                "start_profile needs distributed_executor_backend='uni', got 'mp': the profile of "
+                "this process would not show the model's steps"
+            )
         folder = profile_folder(self.llm_engine.config.profiler_config)
         if profile_prefix is not None:
             folder = os.path.join(folder, str(profile_prefix))

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 FORMAT_VARIABLE = "JAX_ENGINE_LOG_FORMAT"
 LONG_S = 1.0  # shorter work is not logged
+_running: list[str] = []  # what is compiled now
 
 
 class _AboveProgressBars(logging.Handler):
@@ -70,6 +71,11 @@ def show_progress_lines(*more: str) -> None:
         logger.setLevel(os.environ.get("JAX_ENGINE_LOG_LEVEL", "INFO").upper())
 
 
+def is_compiling() -> bool:
+    """Whether any thread is inside of `compiling`."""
+    return bool(_running)
+
+
 @contextmanager
 def compiling(logger: logging.Logger, what: str) -> Iterator[None]:
     """Logs the compilation inside, if it takes more than a second.
@@ -87,9 +93,11 @@ def compiling(logger: logging.Logger, what: str) -> Iterator[None]:
     timer = threading.Timer(LONG_S, say)
     timer.daemon = True
     timer.start()
+    _running.append(what)
     try:
         yield
     finally:
+        _running.remove(what)
         timer.cancel()
         timer.join()
     if said.is_set():

@@ -28,7 +28,7 @@ SILENT: dict[str, Any] = {
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     # Where the work is done
     "cpu_offload_gb": (0,), "cpu_offload_params": (None,), "device_ids": (None,),
-    "distributed_executor_backend": (None, "mp", "uni"), "distributed_timeout_seconds": (None,),
+    "distributed_timeout_seconds": (None,),
     "enable_cumem_allocator": (False,), "enable_expert_parallel": (False,),
     "kv_offloading_backend": ("native",),
     "kv_offloading_size": (None,), "master_addr": ("127.0.0.1",), "master_port": (29501,),

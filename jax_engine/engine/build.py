@@ -1,17 +1,19 @@
 """Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from jax_engine.config import EngineConfig
+from jax_engine.checks import shown
+from jax_engine.config import Backend, EngineConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
@@ -24,13 +26,16 @@ from jax_engine.host_memory import allocating, check_fits
 from jax_engine.lora.modules import Modules
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
-from jax_engine.models.load import LoadedModel, ModelFiles, open_model
+from jax_engine.models.load import LoadedModel, open_model
 from jax_engine.models.resolve import HubOptions
+from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
+from jax_engine.parallel.remote_runner import RemoteRunner
+from jax_engine.parallel.runner_client import RunnerClient
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
-from jax_engine.step import Runner
+from jax_engine.step import Capabilities, Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.compilation_cache import enable_compilation_cache
@@ -47,6 +52,9 @@ from jax_engine.worker.memory import (
 from jax_engine.worker.step_shape import StepShape, largest_step_shape
 from jax_engine.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from jax_engine.models.gguf_file import GgufFile
+
 logger = logging.getLogger("jax_engine")
 
 _DTYPES = {"float": "float32", "half": "float16"}
@@ -55,7 +63,29 @@ _CACHE_DTYPES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "int8": "i
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
 FLOAT32_BYTES = 4
+ALL = "all that an engine holds and compiles"
+RUNNER_MODULE = "jax_engine.engine.runner_main"
 _PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of the pool
+
+
+@dataclass(frozen=True)
+class Runners:
+    """An engine's runners, and all that its controller knows of their model.
+
+    Attributes:
+        worker: The model's.
+        limits: The engine's, within those of the model.
+        tokenizer: None if it was not asked for.
+    """
+
+    model_config: ModelConfig
+    model_source: Path
+    memory: MemoryProfile
+    limits: Limits
+    head: PoolingHead | None
+    worker: Runner
+    draft: DraftParts | None
+    tokenizer: Tokenizer | None
 
 
 @dataclass(frozen=True)
@@ -64,6 +94,7 @@ class EngineParts:
 
     Attributes:
         modules: Makes the modules that adapters may change; None: they are those of the model.
+        client: The process in which its runners are; None: this one.
     """
 
     config: EngineConfig
@@ -78,6 +109,7 @@ class EngineParts:
     head: PoolingHead | None
     draft: DraftParts | None = None
     modules: Callable[[], Modules] | None = None
+    client: RunnerClient | None = None
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -93,13 +125,57 @@ def build_engine(config: EngineConfig) -> EngineParts:
         )
     show_progress_lines()
     enable_compilation_cache()
-    with allocating("all that an engine holds and compiles"):
+    with allocating(ALL):
         return _build(config)
 
 
 def _build(config: EngineConfig) -> EngineParts:
+    client, with_tokenizer = None, not config.skip_tokenizer_init
+    if _backend(config) == "mp":
+        client, found = remote_runners(config)
+        tokenizer = None
+        if with_tokenizer:
+            tokenizer = _tokenizer(config, found.model_source, hub_options(config))
+    else:
+        found = build_runners(config, with_tokenizer=with_tokenizer)
+        tokenizer = found.tokenizer
+    eos = set(found.model_config.eos_token_ids) | set(suggested_ends(config))
+    eos |= set(tokenizer.eos_token_ids if tokenizer else ())
+    return EngineParts(
+        config,
+        found.model_config,
+        found.model_source,
+        found.memory,
+        build_scheduler(config, found.limits, found.worker),
+        found.worker,
+        tokenizer,
+        found.limits.max_model_len,
+        frozenset(eos),
+        found.head,
+        found.draft,
+        client=client,
+    )
+
+
+def _backend(config: EngineConfig) -> Backend:
+    """Where the model runs. XLA makes a CPU several devices only where JAX has not begun."""
+    if config.distributed_executor_backend is not None:
+        return config.distributed_executor_backend
+    missing = len(jax.local_devices()) < config.tensor_parallel_size
+    return "mp" if missing and this_device().in_host_memory else "uni"
+
+
+def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
+    """Loads the model, sizes the KV cache, and makes the worker, all in this process.
+
+    Args:
+        with_tokenizer: Loads the tokenizer, too, while weights are read.
+
+    Raises:
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+    """
     dtype = resolve_dtype(config.dtype)
-    hub = HubOptions(config.revision, config.download_dir, config.hf_token)
+    hub = hub_options(config)
     batch_invariant = tells_kernels(config)
     check_shared(config, batch_invariant=batch_invariant)
     files = open_model(
@@ -126,7 +202,9 @@ def _build(config: EngineConfig) -> EngineParts:
             )
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
-    tokenizer_of_target = cache(lambda: _tokenizer(config, files, hub))
+    tokenizer_of_target = cache(
+        lambda: _tokenizer(config, files.gguf or files.abstract.source, hub)
+    )
     draft = open_draft(config, dtype, max_len, budget, files, tokenizer_of_target)
     if draft is not None:
         _check_cache_dtype(config, draft.files.abstract.config)
@@ -155,7 +233,7 @@ def _build(config: EngineConfig) -> EngineParts:
             max_lora_rank=config.max_lora_rank,
         )
         tokenizer = None
-        if not config.skip_tokenizer_init:
+        if with_tokenizer:
             tokenizer = tokenizer_of_target()
         if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
@@ -164,8 +242,6 @@ def _build(config: EngineConfig) -> EngineParts:
         if draft and loading_draft:
             drafting = _draft_parts(draft, config, model, memory.num_blocks)
             drafting.runner.set_weights(loading_draft.result())
-    eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
-    eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
         "%d KV blocks of %d tokens in %s, %.2f GiB%s%s",
         memory.num_blocks,
@@ -175,19 +251,71 @@ def _build(config: EngineConfig) -> EngineParts:
         _each_device(config),
         " with those of the draft model" if draft else "",
     )
-    return EngineParts(
-        config,
-        model.config,
-        model.source,
-        memory,
-        build_scheduler(config, limits, worker),
-        worker,
-        tokenizer,
-        max_len,
-        frozenset(eos),
-        model.head,
-        drafting,
+    head = model.head
+    return Runners(model.config, model.source, memory, limits, head, worker, drafting, tokenizer)
+
+
+def remote_runners(config: EngineConfig) -> tuple[RunnerClient, Runners]:
+    """Starts a process that does what `build_runners` does; returns it and what it tells.
+
+    This process holds no model, and takes no memory of the device.
+
+    Raises:
+        ConfigError: A setting of the model cannot be sent to another process.
+        EngineDeadError: The process ended while it started.
+        JaxEngineError: As `build_runners`.
+    """
+    client = RunnerClient(
+        RUNNER_MODULE, settings_of_runners(config), num_devices=config.tensor_parallel_size
     )
+    told, sizes = client.known
+    remote = [RemoteRunner(client, place, each) for place, each in enumerate(sizes)]
+    draft = None if told.draft is None else replace(told.draft, runner=remote[1])
+    return client, replace(told, worker=remote[0], draft=draft)
+
+
+def told_runners(config: EngineConfig) -> tuple[tuple[Runners, list[Capabilities]], list[Runner]]:
+    """For the process of `remote_runners`: what it tells, all of it plain data, and its runners."""
+    enable_compilation_cache()
+    with allocating(ALL):
+        found = build_runners(config, with_tokenizer=False)
+    runners = [found.worker, *([found.draft.runner] if found.draft else [])]
+    absent: Any = None
+    draft = replace(found.draft, runner=absent) if found.draft else None
+    told = replace(found, worker=absent, draft=draft)
+    return (told, [one.capabilities for one in runners]), runners
+
+
+def settings_of_runners(config: EngineConfig) -> EngineConfig:
+    """The settings that the process of the runners gets: those of the model.
+
+    Raises:
+        ConfigError: One of them is no plain data.
+    """
+    given = config.speculative_config
+    sent = replace(
+        config,
+        distributed_executor_backend="uni",
+        logits_processors=None,
+        profiler_config=None,
+        override_generation_config=None,
+        speculative_config=given if given and given.method == "draft_model" else None,
+    )
+    if not _is_plain(sent.hf_overrides):
+        raise ConfigError(
+            "hf_overrides must be plain data with distributed_executor_backend='mp', got "
+            f"{shown(sent.hf_overrides)}: give a dict of fields"
+        )
+    return sent
+
+
+def _is_plain(overrides: HfOverrides | None) -> bool:
+    """Whether another process can be told; of a function only its name would come there."""
+    try:
+        pickle.dumps(overrides)
+    except Exception:  # whatever an object of others does
+        return False
+    return not callable(overrides)
 
 
 def _draft_parts(
@@ -240,13 +368,21 @@ def _check_cache_dtype(config: EngineConfig, model: ModelConfig) -> None:
         )
 
 
-def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Tokenizer:
-    """Loads `config.tokenizer`, else the model's; the model's own in the model's revision."""
+def hub_options(config: EngineConfig) -> HubOptions:
+    """How files of the model are had that are not on this machine."""
+    return HubOptions(config.revision, config.download_dir, config.hf_token)
+
+
+def _tokenizer(config: EngineConfig, source: "Path | GgufFile", hub: HubOptions) -> Tokenizer:
+    """Loads `config.tokenizer`, else the model's; the model's own in the model's revision.
+
+    Args:
+        source: Where the model is.
+    """
     revision = config.tokenizer_revision
     if revision is None and config.tokenizer in (None, config.model):
         revision = config.revision
-    source = config.tokenizer or files.gguf or files.abstract.source
-    return load_tokenizer(source, replace(hub, revision=revision))
+    return load_tokenizer(config.tokenizer or source, replace(hub, revision=revision))
 
 
 def limits_of(config: EngineConfig, model_limit: int) -> Limits:

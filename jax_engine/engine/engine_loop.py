@@ -88,12 +88,14 @@ class EngineLoop:
     Attributes:
         paused: Set by a job: no steps run until it is unset.
         step_started: When the current step began (`time.monotonic`); None between steps.
+        died: Why the process of the runner has ended, and the loop with it; None: it has not.
     """
 
     def __init__(self, engine: LLMEngine) -> None:
         self.engine = engine
         self.paused = False
         self.step_started: float | None = None
+        self.died: str | None = None
         # SimpleQueue: a signal's handler may call put(), even in the middle of a put().
         self._inbox: SimpleQueue[_Job] = SimpleQueue()
         self._jobs: deque[_Job] = deque()
@@ -140,6 +142,10 @@ class EngineLoop:
 
         self.post(end)
 
+    def die(self, problem: str) -> None:
+        """Ends the loop, whose engine can run no more steps. For the loop's thread, or a job."""
+        self.died, self._stopped = problem, True
+
     def add(self, requests: Sequence[Request], reader: Reader) -> None:
         """Accepts all requests, or none if anything is raised.
 
@@ -164,13 +170,16 @@ class EngineLoop:
         return bool(self._readers)
 
     def run(self) -> None:
-        """Runs until `stop`. If it raises, which is a bug, all who wait are told."""
+        """Runs until `stop`, or until the process of the engine's runner has ended.
+
+        If it raises, which is a bug, all who wait are told.
+        """
         self._thread = get_ident()
         problem = "the engine's loop failed, which is a bug: report it"
         try:
             while not self._stopped:
                 self.turn()
-            problem = "the engine was shut down"
+            problem = self.died or "the engine was shut down"
         finally:
             self._end, self._thread = problem, None
             self._fail(EngineDeadError(problem))
@@ -203,6 +212,8 @@ class EngineLoop:
         except BaseException as error:  # such as one that a logits processor raised
             with self.engine.driven():
                 self._tell_failed(error)
+            if isinstance(error, EngineDeadError):
+                self.die(str(error))
         else:
             with self.engine.driven():
                 self._deliver(self.engine.take_news())

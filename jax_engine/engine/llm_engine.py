@@ -108,6 +108,7 @@ class LLMEngine:
         self.memory = parts.memory
         self.scheduler = parts.scheduler
         self.worker, self._draft = parts.worker, parts.draft
+        self._client = parts.client
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
@@ -167,6 +168,10 @@ class LLMEngine:
     def from_engine_args(cls, engine_args: EngineArgs, **others: Any) -> Self:
         """`from_config` for vLLM's callers; what else they give is about its processes."""
         return cls.from_config(engine_args.create_engine_config())
+
+    def problem(self) -> str | None:
+        """Why the process of its runner has ended; None while it runs, or if there is none."""
+        return None if self._client is None else self._client.problem()
 
     def check_process(self) -> None:
         """

@@ -42,8 +42,9 @@ class DeviceMesh:
         advice = "use fewer"
         if there[0].platform == "cpu":
             advice = (
-                f"to try it on a CPU, set XLA_FLAGS=--xla_force_host_platform_device_count="
-                f"{self.size} before JAX starts"
+                "leave distributed_executor_backend out, and the model runs in a process that has "
+                f"them; or set XLA_FLAGS=--xla_force_host_platform_device_count={self.size} before "
+                "JAX starts"
             )
         raise ConfigError(
             f"tensor_parallel_size must be at most the number of devices ({len(there)}), got "

@@ -1,15 +1,10 @@
 """Starts the engine's process, and exchanges messages with it."""
 
 import asyncio
-import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +14,16 @@ import zmq.asyncio
 from jax_engine import errors
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
-from jax_engine.serving.awake import Awake
+from jax_engine.parallel.awake import Awake
+from jax_engine.parallel.child import (
+    Child,
+    Context,
+    bind,
+    close_sockets,
+    end_child,
+    how_it_ended,
+    start_child,
+)
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
@@ -39,15 +43,11 @@ POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
 SILENCE_S = 10.0
 TICK_S = 0.5
-TERM_S = 2.0  # for libzmq to take back what the connection held
 STEP_TIMEOUT_S = 300.0  # a first step may compile for minutes
 
 
 class EngineClient:
     """The engine's process, seen from the process that started it.
-
-    It is a new interpreter and not a fork: JAX's threads would not be in a fork, and a script
-    needs no `if __name__ == "__main__"`.
 
     Args:
         settings: arguments of `EngineConfig`.
@@ -70,9 +70,9 @@ class EngineClient:
     ) -> None:
         message = encode(Settings(_sendable(settings), *place))
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
-        self._context = zmq.Context()
-        self._commands = self._bind(zmq.PUSH, COMMANDS)
-        self._reports = self._bind(zmq.PULL, REPORTS)
+        self._context = Context()
+        self._commands = bind(self._context, zmq.PUSH, f"{self._folder}/{COMMANDS}")
+        self._reports: Any = bind(self._context, zmq.PULL, f"{self._folder}/{REPORTS}")
         self._awake = Awake(2 * TICK_S)
         self._last_beat = self._awake.seconds
         self._step_seconds: float | None = None
@@ -87,12 +87,6 @@ class EngineClient:
         except BaseException:
             self.close(0.0)
             raise
-
-    def _bind(self, kind: int, name: str) -> Any:
-        socket = self._context.socket(kind)
-        socket.set_hwm(0)
-        socket.bind(f"ipc://{self._folder}/{name}")
-        return socket
 
     def _wait_until_ready(self) -> Ready:
         while True:
@@ -131,9 +125,7 @@ class EngineClient:
         return None
 
     def _how_it_ended(self) -> str:
-        status = self._process.wait()
-        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
-        return f"the engine's process (pid {self.pid}) ended with {how}"
+        return how_it_ended(self._process, "the engine's process")
 
     def send(self, command: Command) -> None:
         """Sends a command. It never waits: there is no limit of messages under way.
@@ -214,28 +206,12 @@ class EngineClient:
                 task.get_loop().remove_reader(self._reports.FD)
         with suppress(zmq.Again):  # it has left the socket, or has never come to it
             self._commands.send(encode(Stop()), zmq.NOBLOCK)
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        for socket in (self._commands, self._reports):
-            socket.close(linger=0)
-        # libzmq was seen to wait here for ever, for a reason not known. Should it do so again, this
-        # call goes on, and the context's threads are left behind.
-        ending = threading.Thread(target=self._context.term, name="zmq context", daemon=True)
-        ending.start()
-        ending.join(TERM_S)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        end_child(self._process, timeout)
+        close_sockets(self._context, (self._commands, self._reports), self._folder)
 
 
-def _start(folder: str) -> "subprocess.Popen[bytes]":
-    package = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(dict.fromkeys([package, *filter(None, sys.path)]))
-    command = [sys.executable, "-m", "jax_engine.serving.engine_process", folder]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
+def _start(folder: str) -> Child:
+    return start_child("jax_engine.serving.engine_process", folder)
 
 
 def _sendable(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,11 @@ engine, and runs it until it is told to stop, or until the process that started 
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import zmq
 
@@ -19,7 +19,8 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
-from jax_engine.serving.awake import Awake
+from jax_engine.parallel.awake import Awake
+from jax_engine.parallel.child import connect, live_as_child
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -40,9 +41,7 @@ BEAT_S = 0.5
 
 def main(address: str) -> int:
     """Runs the process; returns its exit status."""
-    for one in (signal.SIGINT, signal.SIGTERM):  # are for the process that started this one
-        signal.signal(one, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    live_as_child(address)
     context = zmq.Context()
     commands = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
     reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
@@ -50,14 +49,6 @@ def main(address: str) -> int:
         return _run(commands, reports, address)
     finally:
         context.destroy(linger=1000)
-
-
-def connect(context: "zmq.Context[zmq.Socket[bytes]]", kind: int, path: str) -> "zmq.Socket[bytes]":
-    """A socket without a limit of messages: nobody who reads slowly delays a step."""
-    socket = context.socket(kind)
-    socket.set_hwm(0)
-    socket.connect(f"ipc://{path}")
-    return socket
 
 
 def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: str) -> int:
@@ -79,7 +70,7 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     threading.Thread(target=_receive, args=(commands, server), daemon=True).start()
     threading.Thread(target=_beat, args=(address, server.loop), daemon=True).start()
     server.loop.run()
-    return 0
+    return 0 if server.loop.died is None else 1
 
 
 def served(config: EngineConfig) -> EngineConfig:
@@ -128,14 +119,9 @@ def _beat(address: str, loop: EngineLoop) -> None:
         if loop.step_started != step:
             step, before = loop.step_started, awake.seconds
         reports.send(encode(Beat(None if step is None else awake.seconds - before)))
+        if (problem := loop.engine.problem()) is not None:  # nobody may ask it for anything
+            loop.post(partial(loop.die, problem))
         time.sleep(BEAT_S)
-
-
-def _end_with_parent() -> None:
-    """Ends this process when the other end of its standard input is closed."""
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -197,5 +197,11 @@ def test_the_shares_together_are_the_checkpoint(size: int, tmp_path: Path) -> No
 def test_more_devices_than_there_are_is_refused_with_their_number(tmp_path: Path) -> None:
     path = configured(tmp_path, {"num_attention_heads": 16, "hidden_size": 64})
     with pytest.raises(ConfigError, match=r"at most the number of devices \(8\), got 16") as error:
-        LLM(path, load_format="dummy", skip_tokenizer_init=True, tensor_parallel_size=16)
+        LLM(
+            path,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            tensor_parallel_size=16,
+            distributed_executor_backend="uni",
+        )
     assert "--xla_force_host_platform_device_count=16" in str(error.value)

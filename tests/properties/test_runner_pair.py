@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from jax_engine import PoolingParams, SamplingParams
 from jax_engine.engine.pooling import PooledParams
 from jax_engine.engine.request_setup import request_setup
+from jax_engine.parallel.remote_runner import RemoteRunner
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.worker import Worker
 from tests.support.builders import Pool, model_pair, parts_for
+from tests.support.in_server import in_servers
 from tests.support.runner_pair import Clerk, Rounding, RunnerPair
 from tests.support.stub_runner import StubRunner
 from tests.support.through_bytes import ThroughBytes
@@ -47,13 +49,14 @@ def runners(wrap: Any = lambda runner: runner) -> RunnerPair:
 @given(
     seed=st.integers(0, 2**32),
     kind=st.sampled_from(sorted(KINDS)),
-    through_bytes=st.booleans(),
+    wall=st.sampled_from(["none", "bytes", "server"]),
 )
 @settings(max_examples=12)
-def test_i13_the_stub_answers_as_the_worker_does(seed: int, kind: str, through_bytes: bool) -> None:
+def test_i13_the_stub_answers_as_the_worker_does(seed: int, kind: str, wall: str) -> None:
     """Chunks, forks, copies, swaps, tokens that are not known yet, closed requests, failures.
 
-    Half of the time nothing but bytes reaches either of them.
+    Behind a wall nothing but bytes reaches either of them; or they are in servers, behind the
+    clients that an engine has of another process.
     """
 
     def params(chance: Random) -> SamplingParams:
@@ -63,19 +66,21 @@ def test_i13_the_stub_answers_as_the_worker_does(seed: int, kind: str, through_b
         given: dict[str, Any] = {"temperature": chance.choice([0.0, 1.0])}
         return SamplingParams(**given | (KINDS[kind] if chance.random() < 0.7 else {}))
 
-    pair = runners(ThroughBytes if through_bytes else lambda runner: runner)
-    clerk = Clerk(pair, Random(seed), kind, params)
-    try:
-        for _ in range(STEPS):
-            clerk.step()
-            if clerk.chance.random() < 0.04:
-                event("failed")
-                clerk.fail()
-            if clerk.chance.random() < 0.02:
-                event("measured")
-                pair.ask("measure_costs")
-    except Rounding:
-        event("rounded")
+    with in_servers() as in_server:
+        walls = {"none": lambda runner: runner, "bytes": ThroughBytes, "server": in_server}
+        pair = runners(walls[wall])
+        clerk = Clerk(pair, Random(seed), kind, params)
+        try:
+            for _ in range(STEPS):
+                clerk.step()
+                if clerk.chance.random() < 0.04:
+                    event("failed")
+                    clerk.fail()
+                if clerk.chance.random() < 0.02:
+                    event("measured")
+                    pair.ask("measure_costs")
+        except Rounding:
+            event("rounded")
 
 
 def one_step(setup: RequestSetup, *, masked: bool = False) -> Step:
@@ -89,14 +94,16 @@ def setup_of(**given: Any) -> RequestSetup:
     return request_setup(0, [3, 4, 5], SamplingParams(**given), 1, frozenset([EOS]))
 
 
-def test_what_a_controller_must_not_do_is_refused() -> None:
+@pytest.mark.parametrize("serves", [False, True])
+def test_what_a_controller_must_not_do_is_refused(serves: bool) -> None:
     """A masked step is sampled before it is collected; only such a step has logits to read."""
-    pair = runners()
-    for masked, name in [(True, "collect"), (False, "logits")]:
+    with in_servers() as in_server:
+        pair = runners(in_server) if serves else runners()
+        for masked, name in [(True, "collect"), (False, "logits")]:
+            pair.ask("recover")
+            ticket = pair.launch(one_step(setup_of(), masked=masked))
+            pair.refuse(name, ticket, kind=AssertionError)
         pair.ask("recover")
-        ticket = pair.launch(one_step(setup_of(), masked=masked))
-        pair.refuse(name, ticket, kind=AssertionError)
-    pair.ask("recover")
 
 
 def test_a_ticket_is_good_until_the_launch_after_the_next() -> None:
@@ -122,7 +129,8 @@ def test_both_have_what_the_protocol_names() -> None:
     }  # fmt: skip
     worker, stub = parts_for(POOL).worker, runners().stub
     assert isinstance(worker, Worker)
-    assert all(hasattr(one, name) for one in (worker, stub) for name in names)
+    everyone = worker, stub, RemoteRunner
+    assert all(hasattr(one, name) for one in everyone for name in names)
 
 
 class BagOfTokens:

@@ -27,8 +27,8 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.parallel.child import connect
 from jax_engine.serving import engine_client
-from jax_engine.serving.engine_process import connect
 from jax_engine.serving.messages import REPORTS, Beat, encode
 from tests.support.byte_tokenizer import VOCAB
 from tests.support.patience import HANG_S, until

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from jax_engine import AsyncLLM, SamplingParams
-from jax_engine.serving import awake, engine_client
-from jax_engine.serving.awake import Awake
+from jax_engine.parallel import awake
+from jax_engine.parallel.awake import Awake
+from jax_engine.serving import engine_client
 from tests.support.patience import HANG_S
 
 SILENCE_S = 2.0

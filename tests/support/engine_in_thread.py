@@ -14,6 +14,7 @@ import zmq
 
 from jax_engine import LLMEngine
 from jax_engine.engine.engine_loop import EngineLoop
+from jax_engine.parallel.child import connect
 from jax_engine.serving import engine_process
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
@@ -64,8 +65,8 @@ class EngineThread:
 
     def _run(self) -> None:
         context = zmq.Context()
-        commands = engine_process.connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
-        reports = engine_process.connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
+        commands = connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
+        reports = connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
         heard: Any = _UntilKilled(self, commands)
         said: Any = _UntilKilled(self, reports)
         status = 1
@@ -123,7 +124,7 @@ def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:
     def beat(address: str, loop: EngineLoop) -> None:
         process = next(one for one in started if one._folder == address)
         context = zmq.Context()
-        reports = engine_process.connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+        reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
         while process.status is None:
             reports.send(encode(Beat(None)))
             time.sleep(BEAT_S)

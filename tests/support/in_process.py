@@ -125,7 +125,8 @@ def debug_state(engine: LLMEngine) -> DebugState:
         "unread": engine._unread,
         "opened": [*pipeline._opened],
         "pinned adapters": [*scheduler.slots.pinned()],
-        "known to the runner": [*set(engine.worker.setups) - set(pipeline.closed)],  # type: ignore[attr-defined]
+        # That of another process is not seen: `tests/properties/test_runner_pair.py` looks into it
+        "known to the runner": [*set(getattr(engine.worker, "setups", ())) - set(pipeline.closed)],
     }
     return DebugState(
         scheduler._limits.max_num_seqs,
