@@ -20,7 +20,7 @@ from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
 from jax_engine.parallel.awake import Awake
-from jax_engine.parallel.child import connect, live_as_child
+from jax_engine.parallel.child import Context, connect, live_as_child
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -42,13 +42,18 @@ BEAT_S = 0.5
 def main(address: str) -> int:
     """Runs the process; returns its exit status."""
     live_as_child(address)
-    context = zmq.Context()
-    commands = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
+    context, of_commands = Context(), Context()
+    commands = connect(of_commands, zmq.PULL, f"{address}/{COMMANDS}")
     reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
     try:
-        return _run(commands, reports, address)
+        status = _run(commands, reports, address)
     finally:
         context.destroy(linger=1000)
+    if status != 0:
+        # A thread may wait for commands still: libzmq aborts if its socket is closed meanwhile.
+        os._exit(status)
+    of_commands.destroy(linger=0)
+    return status
 
 
 def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: str) -> int:
