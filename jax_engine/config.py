@@ -129,7 +129,8 @@ class EngineConfig:
             or "PIECEWISE" for the others. Also accepted as a key of `compilation_config`.
         batch_invariant: On a GPU, add in one order for any number of rows, so that the bits of a
             row's logits and log-probabilities depend on its own sequence alone; slower. On a CPU
-            that is always so, and the setting changes nothing. None: what the variable
+            that is always so, and the setting says that the bits do not depend on the number of
+            devices that share a model either: of 1, 2, 4 or 8. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: How many devices of one process share the model: heads, feed-forward
             networks and vocabulary are cut. Not yet for weights that are held as codes, latent

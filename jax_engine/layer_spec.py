@@ -105,6 +105,7 @@ class AttentionSpec:
         latent: the latents that keys and values are made of; None: there are none. With latents,
             `qkv_bias` is about the products that make them.
         shared_by: over how many devices the heads are cut; the numbers of heads are those of one.
+        leaves: in how many parts a device adds up a row of the output projection: see `Matrix`.
             `alibi_slopes` are those of all devices, in order.
 
     `rope` and `window` may be a tuple: one for each repetition of the pattern.
@@ -130,6 +131,7 @@ class AttentionSpec:
     head_norm: HeadNormSpec | None = None
     latent: LatentSpec | None = None
     shared_by: int = 1
+    leaves: int = 1
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -199,6 +201,7 @@ class MlpSpec:
         gated: whether it is down(activation(gate(x)) * up(x)) instead of down(activation(up(x))).
         bias: whether its matrices have a bias.
         shared_by: over how many devices the width is cut; `width` is that of one.
+        leaves: in how many parts a device adds up a row of the last product: see `Matrix`.
     """
 
     width: int
@@ -206,6 +209,7 @@ class MlpSpec:
     gated: bool = True
     bias: bool = False
     shared_by: int = 1
+    leaves: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

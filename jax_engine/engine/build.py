@@ -19,7 +19,7 @@ from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
-from jax_engine.engine.invariance import check_invariant, tells_kernels
+from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_shared
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating, check_fits
@@ -188,6 +188,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         hf_overrides=config.hf_overrides,
         quantization=config.quantization,
         batch_invariant=batch_invariant,
+        in_order_of_devices=in_order_of_devices(config),
         tensor_parallel_size=config.tensor_parallel_size,
     )
     model = files.abstract

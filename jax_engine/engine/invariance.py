@@ -28,6 +28,11 @@ def tells_kernels(config: EngineConfig) -> bool:
     return True
 
 
+def in_order_of_devices(config: EngineConfig) -> bool:
+    """Whether one device adds up as several do that share a model: where a CPU is asked for it."""
+    return _asked(config) and this_device().invariance == "always"
+
+
 def _asked(config: EngineConfig) -> bool:
     if config.batch_invariant is not None:
         return config.batch_invariant

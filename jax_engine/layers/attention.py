@@ -1,7 +1,7 @@
 """Attention over the paged KV cache (SOSP'23 paper, section 4.1), with fused projections."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,8 @@ class Attention(nnx.Module):  # type: ignore[misc]
         heads, kv_heads, size = spec.num_heads, spec.num_kv_heads, spec.head_dim
         linear = functools.partial(Linear, dtype=dtype, weight_format=weight_format, stack=stack)
         self.qkv = linear(width, (heads + 2 * kv_heads) * size, bias=spec.qkv_bias)
-        self.o = linear(heads * size, width, bias=spec.output_bias, shared_by=spec.shared_by)
+        shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        self.o = linear(heads * size, width, bias=spec.output_bias, **shared)
         norm = spec.head_norm
         self.q_norm = None if norm is None else HeadNorm(norm, heads, size, stack=stack)
         self.k_norm = None if norm is None else HeadNorm(norm, kv_heads, size, stack=stack)

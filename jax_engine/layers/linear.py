@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.batch import Batch
 from jax_engine.operations import device_operations
-from jax_engine.parallel.sums import added, leaves_of
+from jax_engine.parallel.sums import added
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import LowRank, Slots
 
@@ -19,6 +19,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
         bias: [*stack, out], or None.
         slots: What adapters add to the product, in a step that may have some; else None.
         shared_by: Over how many devices the columns of the weight are cut; `in` is one's share.
+        leaves: As in `Matrix`.
             None: this product is never cut so.
     """
 
@@ -31,13 +32,13 @@ class Linear(nnx.Module):  # type: ignore[misc]
         out_size: int,
         *,
         bias: bool = False,
-        shared_by: int | None = None,
+        shared_by: int = 1,
+        leaves: int = 1,
         dtype: jnp.dtype,
         weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
         self.shared_by = shared_by
-        leaves = 1 if shared_by is None else leaves_of(in_size, shared_by)
         matrix = Matrix((*stack, out_size, in_size), dtype, self.gated, leaves)
         self.weight = empty_weight(matrix, weight_format)
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
@@ -51,7 +52,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
             layer: The layer's index in the stack. The scan must have sliced the bias already.
         """
         out_dtype = self.result_dtype(x.dtype)
-        if self.shared_by in (None, 1):
+        if self.shared_by == 1:
             out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
         else:  # rounded once, behind the sum
             exact = jnp.dtype(jnp.float32)

@@ -77,7 +77,8 @@ class Mlp(nnx.Module):  # type: ignore[misc]
         else:
             self.up = ActivatedLinear(width, spec.width, activation=spec.activation, **options)
         self.gated = spec.gated
-        self.down = Linear(spec.width, width, shared_by=spec.shared_by, **options)
+        shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        self.down = Linear(spec.width, width, **shared, **options)
 
     def __call__(
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]

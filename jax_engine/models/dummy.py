@@ -33,7 +33,8 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, 
 
 def random_values(leaf: Leaf, seed: int) -> jax.Array:
     """The numbers of one leaf."""
-    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.declared.encode()))
+    key = jax.random.key(seed)
+    key = jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))
     mean = 1.0 if leaf.declared.endswith("norm.weight") else 0.0
     shape, dtype = leaf.matrix.shape, leaf.matrix.dtype
     if leaf.layers is None:

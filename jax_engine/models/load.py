@@ -34,7 +34,7 @@ from jax_engine.models.shares import Shares
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
 from jax_engine.parallel.cuts import cuts_of
-from jax_engine.parallel.divided import divided, with_repeated_heads
+from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
 from jax_engine.parallel.mesh import DeviceMesh
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def open_model(
     hf_overrides: HfOverrides | None = None,
     quantization: str | None = None,
     batch_invariant: bool = False,
+    in_order_of_devices: bool = False,
     tensor_parallel_size: int = 1,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
@@ -133,6 +134,7 @@ def open_model(
             DEQUANTIZED: weights are held as numbers of `dtype`. W8A8: those of layers are rounded
             to int8 with a scale for each row, and inputs for each token.
         batch_invariant: products add in one order for any number of rows: see `make_batch`.
+        in_order_of_devices: one device adds up as several do, which share a model: see `in_leaves`.
         tensor_parallel_size: the number of devices that share the model.
 
     Raises:
@@ -149,6 +151,8 @@ def open_model(
     config = read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
+    if in_order_of_devices and tensor_parallel_size == 1:
+        spec = in_leaves(spec)
     config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
     leaves = abstract_leaves(state, spec)

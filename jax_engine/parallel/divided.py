@@ -6,6 +6,7 @@ from collections.abc import Callable
 from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.parallel.sums import leaves_of
 
 
 def divided(spec: ModelSpec, size: int) -> ModelSpec:
@@ -27,6 +28,11 @@ def divided(spec: ModelSpec, size: int) -> ModelSpec:
             f"tensor_parallel_size must divide {_numbers(spec)}: {_sizes(spec)}, got {size}"
         )
     return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def in_leaves(spec: ModelSpec) -> ModelSpec:
+    """The whole model on one device that adds up in the order of several ones: see `leaves_of`."""
+    return _each(spec, lambda layer: _layer(layer, 1))
 
 
 def with_repeated_heads(spec: ModelSpec, size: int) -> ModelSpec:
@@ -84,6 +90,7 @@ def _attention(spec: AttentionSpec, size: int) -> AttentionSpec:
         num_heads=spec.num_heads // size,
         num_kv_heads=max(1, spec.num_kv_heads // size),
         shared_by=size,
+        leaves=leaves_of(spec.num_heads * spec.head_dim // size, size),
     )
 
 
@@ -95,7 +102,8 @@ def _mlp(spec: MlpSpec | ExpertsSpec, size: int) -> MlpSpec | ExpertsSpec:
 
 
 def _network(spec: MlpSpec, size: int) -> MlpSpec:
-    return dataclasses.replace(spec, width=spec.width // size, shared_by=size)
+    width = spec.width // size
+    return dataclasses.replace(spec, width=width, shared_by=size, leaves=leaves_of(width, size))
 
 
 def _networks(spec: ModelSpec) -> list[MlpSpec]:

@@ -50,8 +50,8 @@ class Panels(InPanels):
 
         assert not weight.matrix.gated
         panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
-        options: dict[str, Any] = {"width": rows, "leaves": weight.matrix.leaves}
-        out = linear(x, panels, layer=layer, num_rows=num_rows, **options)
+        leaves = weight.matrix.leaves
+        out = linear(x, panels, width=rows, layer=layer, num_rows=num_rows, leaves=leaves)
         return out.astype(out_dtype)
 
     def grouped_matmul(

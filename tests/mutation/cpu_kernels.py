@@ -3,7 +3,10 @@
 from tests.mutation.planting import Mutant, plant
 
 ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
-LINEAR = ("tests/kernels/test_linear.py",)
+LINEAR = (
+    "tests/kernels/test_linear.py",
+    "tests/kernels/test_linear_in_leaves.py",
+)
 GATED = ("tests/kernels/test_gated_linear.py",)
 GROUPED = ("tests/kernels/test_grouped_linear.py",)
 BITS = ("tests/kernels/test_numba.py", "-k i47 or anywhere")
@@ -136,8 +139,8 @@ MUTANTS: list[Mutant] = [
         ("(chunk.tokens + ROWS - 1) // ROWS", "chunk.tokens // ROWS", "rows left over"),
         ("+ step * at", "+ 0 * at", "the first part of x is taken for all"),
         (
-            "depth)\n        results = (out, chunk.out_step, columns, part,",
-            "depth)\n        results = (out, chunk.out_step, columns, 0,",
+            "depth)\n        results = (sums.at, sums.step, sums.columns, more,",
+            "depth)\n        results = (sums.at, sums.step, sums.columns, 0,",
             "parts are not added",
         ),
         ("rows - 1, right", "rows, right", "a row beyond is written"),

@@ -151,6 +151,7 @@ def test_every_kind_of_layer_has_the_logits_of_one_device(name: str, tmp_path: P
         llm = LLM(
             path, load_format="dummy", skip_tokenizer_init=True, num_gpu_blocks_override=20,
             max_model_len=32, seed=3, dtype="float32", max_logprobs=-1, tensor_parallel_size=size,
+            batch_invariant=True,
         )  # fmt: skip
         asked = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=45)
         output = llm.generate({"prompt_token_ids": [*range(3, 24)]}, asked, use_tqdm=False)[0]
@@ -174,6 +175,7 @@ def test_i52_bits_are_the_same_on_any_number_of_devices(
         llm = LLM(
             path, load_format="dummy", skip_tokenizer_init=True, num_gpu_blocks_override=40,
             max_model_len=48, seed=3, dtype=dtype, tensor_parallel_size=size, max_num_seqs=4,
+            batch_invariant=True,
             block_size=size + 3,
         )  # fmt: skip
         prompts = [[5 + i, *range(3, 3 + 7 * i)] for i in range(1, 5)]

@@ -38,7 +38,7 @@ def test_a_cpu_s_devices_are_in_a_process_that_has_them(tmp_path: Path) -> None:
     prompts = [{"prompt_token_ids": [3 + i] * (3 + i)} for i in range(4)]
     found = []
     for size in (1, 2):
-        llm = LLM(str(path), tensor_parallel_size=size, **settings)
+        llm = LLM(str(path), tensor_parallel_size=size, batch_invariant=True, **settings)
         assert (llm.llm_engine._client is None) == (size == 1)
         outputs = llm.generate(prompts, params, use_tqdm=False)
         found.append([(one.outputs[0].token_ids, one.outputs[0].logprobs) for one in outputs])

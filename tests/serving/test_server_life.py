@@ -100,9 +100,15 @@ def test_a_silent_engine_is_ended_with_its_server(monkeypatch: pytest.MonkeyPatc
     """`AsyncLLM` says after 10 s that it is dead; who waits for it must not wait for ever."""
     monkeypatch.setattr(server_module, "LAST_WORDS_S", 0.0)
     ended: list[float] = []
-    llm = SimpleNamespace(is_running=False, dead_error="said nothing", shutdown=ended.append)
+    llm = SimpleNamespace(
+        is_running=False,
+        dead_error="said nothing",
+        shutdown=ended.append,
+        end_failed_engines=lambda: None,
+        num_unfinished_requests=0,
+    )
     server = SimpleNamespace(should_exit=False, force_exit=False)
-    asyncio.run(server_module._until_dead(server, llm))
+    asyncio.run(server_module._until_dead(server, llm, HANG_S))
     assert ended == [0.0] and server.should_exit and server.force_exit
 
 
