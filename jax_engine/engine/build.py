@@ -30,8 +30,9 @@ from jax_engine.models.load import LoadedModel, open_model
 from jax_engine.models.resolve import HubOptions
 from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
-from jax_engine.parallel.remote_runner import RemoteRunner
-from jax_engine.parallel.runner_client import RunnerClient
+from jax_engine.parallel.mesh import num_there
+from jax_engine.processes.remote_runner import RemoteRunner
+from jax_engine.processes.runner_client import RunnerClient
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
@@ -161,7 +162,7 @@ def _backend(config: EngineConfig) -> Backend:
     """Where the model runs. XLA makes a CPU several devices only where JAX has not begun."""
     if config.distributed_executor_backend is not None:
         return config.distributed_executor_backend
-    missing = len(jax.local_devices()) < config.tensor_parallel_size
+    missing = num_there() < config.tensor_parallel_size
     return "mp" if missing and this_device().in_host_memory else "uni"
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax_engine.parallel.runner_process import serve
+from jax_engine.processes.runner_process import serve
 from jax_engine.step import Runner
 
 

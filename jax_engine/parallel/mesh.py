@@ -25,6 +25,11 @@ BLOCKS = PartitionSpec(None, None, None, AXIS)  # [n, L, kv, K, B, D]
 KV_SCALES = PartitionSpec(None, None, AXIS)  # [L, kv, K]
 
 
+def num_there() -> int:
+    """How many devices this process has."""
+    return len(jax.local_devices())
+
+
 @dataclasses.dataclass(frozen=True)
 class DeviceMesh:
     """The first `size` devices of this process.
@@ -36,9 +41,9 @@ class DeviceMesh:
     size: int
 
     def __post_init__(self) -> None:
-        there = jax.local_devices()
-        if len(there) >= self.size:
+        if num_there() >= self.size:
             return
+        there = jax.local_devices()
         advice = "use fewer"
         if there[0].platform == "cpu":
             advice = (

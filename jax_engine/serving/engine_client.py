@@ -14,8 +14,8 @@ import zmq.asyncio
 from jax_engine import errors
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
-from jax_engine.parallel.awake import Awake
-from jax_engine.parallel.child import (
+from jax_engine.processes.awake import Awake
+from jax_engine.processes.child import (
     Child,
     Context,
     bind,

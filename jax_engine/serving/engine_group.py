@@ -25,7 +25,7 @@ class EngineGroup:
     Args:
         settings: arguments of `EngineConfig` for each engine.
         size: how many engines there are; they start at the same time.
-        devices: how many devices each of them needs.
+        gpus_each: how many GPUs each of them needs, where there are some.
         prefix_caching: whether they have a prefix cache.
         step_timeout: as for `EngineClient`.
 
@@ -39,12 +39,12 @@ class EngineGroup:
         settings: Mapping[str, Any],
         size: int,
         *,
-        devices: int,
+        gpus_each: int,
         prefix_caching: bool,
         step_timeout: float,
     ) -> None:
         self._clients = _started(
-            lambda place: EngineClient(settings, step_timeout, place), places(size, devices)
+            lambda place: EngineClient(settings, step_timeout, place), places(size, gpus_each)
         )
         self._open = [OpenRequests(one) for one in self._clients]
         ready = self.ready

@@ -19,8 +19,8 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
-from jax_engine.parallel.awake import Awake
-from jax_engine.parallel.child import Context, connect, live_as_child
+from jax_engine.processes.awake import Awake
+from jax_engine.processes.child import Context, connect, live_as_child
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,

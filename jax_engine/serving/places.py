@@ -26,11 +26,11 @@ class Place(NamedTuple):
 ANYWHERE = Place([], {})
 
 
-def places(count: int, devices: int = 1) -> list[Place]:
+def places(count: int, gpus_each: int = 1) -> list[Place]:
     """Places for so many engines on this machine, which share no core and no GPU.
 
     Args:
-        devices: How many GPUs each of them needs.
+        gpus_each: How many GPUs each of them needs.
 
     Raises:
         ConfigError: There are GPUs, and too few for the engines.
@@ -39,13 +39,13 @@ def places(count: int, devices: int = 1) -> list[Place]:
         return [ANYWHERE]
     gpus = visible_gpus(os.environ, sum(1 for _ in GPUS.iterdir()) if GPUS.is_dir() else 0)
     if gpus:
-        if len(gpus) < count * devices:
-            each = f" over tensor_parallel_size ({devices})" if devices > 1 else ""
+        if len(gpus) < count * gpus_each:
+            each = f" over tensor_parallel_size ({gpus_each})" if gpus_each > 1 else ""
             raise ConfigError(
                 f"data_parallel_size must be at most the number of GPUs ({len(gpus)}){each}, "
                 f"got {count}"
             )
-        own = [gpus[devices * number : devices * (number + 1)] for number in range(count)]
+        own = [gpus[gpus_each * number :][:gpus_each] for number in range(count)]
         return [Place([], {VISIBLE: ",".join(names)}) for names in own]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [Place(own, {}) for own in split(cores, count)]

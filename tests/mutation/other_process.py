@@ -2,11 +2,11 @@
 
 from tests.mutation.planting import Mutant, plant
 
-TESTS = ("tests/parallel/test_runner_server.py",)
+TESTS = ("tests/processes/test_runner_server.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/parallel/runner_server.py",
+        "jax_engine/processes/runner_server.py",
         TESTS,
         ("if self._error is None:", "if True:", "calls behind a failed one are carried out"),
         ('if call.method == "recover":', "if False:", "no runner recovers"),
@@ -19,7 +19,7 @@ MUTANTS: list[Mutant] = [
         ("again = StepFailedError", "raise StepFailedError", "an odd error ends the process"),
     ),
     *plant(
-        "jax_engine/parallel/runner_client.py",
+        "jax_engine/processes/runner_client.py",
         TESTS,
         ("if answer.number == number:", "if True:", "an answer of before is taken for this one"),
         (
@@ -29,7 +29,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/parallel/runner_process.py",
+        "jax_engine/processes/runner_process.py",
         TESTS,
         ("elif not is_compiling():", "else:", "a long compilation is a hang"),
     ),

@@ -211,7 +211,7 @@ MUTANTS: list[Mutant] = [
         ("len(given) > MAX_ID or ", "", "an id is as long as a client likes"),
     ),
     *plant(
-        "jax_engine/parallel/awake.py",
+        "jax_engine/processes/awake.py",
         ("tests/serving/test_awake.py",),
         (
             "min(now - self._last, self._at_most)",

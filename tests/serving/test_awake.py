@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jax_engine import AsyncLLM, SamplingParams
-from jax_engine.parallel import awake
-from jax_engine.parallel.awake import Awake
+from jax_engine.processes import awake
+from jax_engine.processes.awake import Awake
 from jax_engine.serving import engine_client
 from tests.support.patience import HANG_S
 

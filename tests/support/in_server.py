@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from jax_engine.parallel import runner_client, runner_process
-from jax_engine.parallel.remote_runner import RemoteRunner
-from jax_engine.parallel.runner_client import RemoteTicket, RunnerClient
+from jax_engine.processes import runner_client, runner_process
+from jax_engine.processes.remote_runner import RemoteRunner
+from jax_engine.processes.runner_client import RemoteTicket, RunnerClient
 from jax_engine.step import Step
 from tests.support.patience import HANG_S
 

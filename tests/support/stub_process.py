@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jax_engine.parallel.runner_process import serve
+from jax_engine.processes.runner_process import serve
 from jax_engine.step import Capabilities
 from tests.support.reading_model import ReadingModel
 from tests.support.strategies import EOS

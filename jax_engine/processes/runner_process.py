@@ -11,10 +11,10 @@ from typing import Any
 
 import zmq
 
-from jax_engine.parallel.awake import Awake
-from jax_engine.parallel.child import Context, connect, live_as_child
-from jax_engine.parallel.runner_server import RunnerServer, sendable
-from jax_engine.parallel.wire import (
+from jax_engine.processes.awake import Awake
+from jax_engine.processes.child import Context, connect, live_as_child
+from jax_engine.processes.runner_server import RunnerServer, sendable
+from jax_engine.processes.wire import (
     ANSWERS,
     COMMANDS,
     NEWS,

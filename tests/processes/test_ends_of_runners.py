@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import EngineDeadError, StepFailedError
-from jax_engine.parallel import runner_client
-from jax_engine.parallel.remote_runner import RemoteRunner
-from jax_engine.parallel.runner_client import RunnerClient
+from jax_engine.processes import runner_client
+from jax_engine.processes.remote_runner import RemoteRunner
+from jax_engine.processes.runner_client import RunnerClient
 from jax_engine.step import Capabilities
 from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.patience import HANG_S, until
@@ -204,7 +204,7 @@ def test_the_process_ends_with_its_driver(ends_by: int | None) -> None:
     """However that ends; and takes the folder with it."""
     code = """
 import sys
-from tests.parallel.test_ends_of_runners import MODULE, NEVER, SIZES, RunnerClient
+from tests.processes.test_ends_of_runners import MODULE, NEVER, SIZES, RunnerClient
 client = RunnerClient(MODULE, (SIZES, NEVER))
 print(client.pid, client._folder, flush=True)
 sys.stdin.read()

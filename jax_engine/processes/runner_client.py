@@ -17,8 +17,8 @@ from typing import Any
 import zmq
 
 from jax_engine.errors import EngineDeadError
-from jax_engine.parallel.awake import Awake
-from jax_engine.parallel.child import (
+from jax_engine.processes.awake import Awake
+from jax_engine.processes.child import (
     Child,
     Context,
     bind,
@@ -27,7 +27,7 @@ from jax_engine.parallel.child import (
     how_it_ended,
     start_child,
 )
-from jax_engine.parallel.wire import (
+from jax_engine.processes.wire import (
     ANSWERS,
     COMMANDS,
     NEWS,

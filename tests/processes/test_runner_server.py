@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jax_engine.errors import OutOfMemoryError, StepFailedError
-from jax_engine.parallel import runner_process
-from jax_engine.parallel.runner_server import RunnerServer, sendable
-from jax_engine.parallel.wire import Answer, Beat, Call, message
+from jax_engine.processes import runner_process
+from jax_engine.processes.runner_server import RunnerServer, sendable
+from jax_engine.processes.wire import Answer, Beat, Call, message
 from jax_engine.progress_log import compiling
 from jax_engine.step import Moves, Samples, Step
 from tests.support.in_server import in_servers

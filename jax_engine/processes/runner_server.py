@@ -8,7 +8,7 @@ from typing import Any
 
 from jax_engine.errors import StepFailedError
 from jax_engine.host_memory import allocating
-from jax_engine.parallel.wire import Answer, Call, message
+from jax_engine.processes.wire import Answer, Call, message
 from jax_engine.step import Runner, Step
 
 # Methods that carry out a step; the others compile, or measure, for as long as that takes.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from jax_engine.parallel.runner_client import RemoteTicket, RunnerClient
+from jax_engine.processes.runner_client import RemoteTicket, RunnerClient
 from jax_engine.step import Capabilities, PreemptionCosts, Step, StepResult
 
 
