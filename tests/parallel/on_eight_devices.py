@@ -94,8 +94,8 @@ def test_each_device_holds_its_share_and_nothing_else() -> None:
     assert (kv, blocks, heads, size, dim) == (2, 14, 1, 5, 4)
 
 
-def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
-    """Its donated cache is written in place, on each device."""
+def test_the_donated_cache_stays_where_it_is_on_each_device() -> None:
+    """A step writes it in place."""
     worker = parts_for(TWO).worker
     cache = worker.kv_cache.array
     engine, _ = build_pair(TWO, **SWAPS)
