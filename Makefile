@@ -46,8 +46,8 @@ PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 PROPERTIES := -m hypothesis $(PARALLEL) tests/reference reference
 REST := $(PARALLEL) --ignore=tests/reference --ignore=reference
 # Every test, but a share of the cases of those that have parameters, and few random examples.
-SHARE := --share 10 --share-seed $(SEED)
 SEED ?= 0
+SHARE := --share 10 --share-seed $(SEED)
 test: export HYPOTHESIS_PROFILE ?= few
 test: coverage
 	$(BIN)/python -m pytest $(PROPERTIES)
