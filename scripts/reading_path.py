@@ -36,7 +36,7 @@ PATH = (
     ),
     Stop(
         "jax_engine/engine/llm_engine.py",
-        ("LLMEngine.run_step", "LLMEngine._run_or_abandon", "LLMEngine._run_step"),
+        ("LLMEngine.run_step", "LLMEngine._run_step"),
         "a step: plan, model, outputs",
     ),
     Stop(
@@ -69,7 +69,7 @@ PATH = (
     Stop("jax_engine/worker/step_plan.py", ("pack_step", "unpack_step"), "one array to the device"),
     Stop(
         "jax_engine/worker/compiled_steps.py",
-        ("CompiledSteps.__call__", "CompiledSteps._step"),
+        ("CompiledSteps.__call__", "CompiledSteps._run", "CompiledSteps._step"),
         "the compiled function: model, then sampler",
     ),
     Stop(

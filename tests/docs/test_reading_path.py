@@ -22,6 +22,7 @@ AROUND = {
     *(f"CompiledSteps.{name}" for name in ("prepare", "prepare_silently", "compile")),
     "CompiledSteps.function.<locals>.step",
     "LayerStack.__call__.<locals>.pattern",
+    "_alone.<locals>.alone",  # around methods of LLMEngine: whose turn it is
     "admit_waiting",
 }
 
