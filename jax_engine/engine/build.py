@@ -211,8 +211,9 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     if draft is not None:
         _check_cache_dtype(config, draft.files.abstract.config)
     memory = _memory(config, model, max_len, budget, draft)
-    # The host holds what all devices swap out. The draft's blocks are computed anew.
-    swapped = block_bytes(model.config, config.block_size, cache_dtype)
+    swapped = memory.block - _draft_block_bytes(config, draft)  # the draft's are computed anew
+    if _each_device(config):  # the host holds what all of them swap out
+        swapped *= config.tensor_parallel_size
     num_cpu_blocks = int(config.swap_space * 2**30 // swapped)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
