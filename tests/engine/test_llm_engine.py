@@ -314,7 +314,7 @@ BAD_SETTINGS = [
     ({"scheduling": "sosp", "enable_prefix_caching": True}, "enable_prefix_caching"),
     ({"enable_chunked_prefill": False, "max_num_batched_tokens": 8}, "max_model_len"),
     ({"dtype": "int8"}, "float32"),
-    ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
+    ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
     ({"swap_space": -1}, "swap_space"),
 ]
 
