@@ -99,7 +99,7 @@ class Counting:
 
 def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Counting())
-    model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)})
+    model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)}, mesh=None)
     sizes = {"block_size": 4, "table_width": TABLE_WIDTH, "max_rows": MAX_ROWS}
     return compiled_steps.CompiledSteps(model, **sizes, **options)
 

@@ -66,7 +66,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "KVCache", lambda *_, **given: cache)
     monkeypatch.setattr(module, "CompiledSteps", lambda *_, **given: Steps(done))
     worker: Any = Worker(
-        SimpleNamespace(config=SimpleNamespace(vocab_size=VOCABULARY)),  # type: ignore[arg-type]
+        SimpleNamespace(config=SimpleNamespace(vocab_size=VOCABULARY), mesh=None),  # type: ignore[arg-type]
         num_blocks=9,
         num_cpu_blocks=8,
         block_size=4,
