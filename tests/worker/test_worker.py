@@ -131,6 +131,7 @@ def test_weights_come_with_the_scales_of_the_cache(
     gathered: list[Any] = []
     monkeypatch.setattr(module, "scales_for", scales_for)
     monkeypatch.setattr(module, "gather_in_background", gathered.append)
+    monkeypatch.setattr(module, "addressable", lambda weights: weights)
     device = SimpleNamespace(in_host_memory=in_host_memory)
     monkeypatch.setattr(module, "this_device", lambda: device)
     worker.steps.set_weights = lambda *given: setattr(worker.steps, "weights", given)
