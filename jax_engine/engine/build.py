@@ -162,8 +162,9 @@ def _backend(config: EngineConfig) -> Backend:
     """Where the model runs. XLA makes a CPU several devices only where JAX has not begun."""
     if config.distributed_executor_backend is not None:
         return config.distributed_executor_backend
-    missing = num_there() < config.tensor_parallel_size
-    return "mp" if missing and this_device().in_host_memory else "uni"
+    if config.tensor_parallel_size == 1 or not this_device().in_host_memory:
+        return "uni"
+    return "mp" if num_there() < config.tensor_parallel_size else "uni"
 
 
 def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:

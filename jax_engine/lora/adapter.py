@@ -72,8 +72,7 @@ class Adapter:
 
     Attributes:
         digest: SHA-256 over the modules' own, in hex; each is over the module's name, scaling,
-            dtypes, shapes and numbers. Processors have instructions for it, so it is the quickest
-            digest that nobody can make collide.
+            dtypes, shapes and numbers. Many processors have instructions for it.
 
     Raises:
         WeightsError: there is no module, or one twice.
