@@ -4,8 +4,9 @@ The engines' processes are threads here, and their engines have no device, but f
 """
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,13 @@ from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.metrics import MetricsPage
 from jax_engine.serving.openai.service import ServerSettings, Service
 from tests.support.builders import small_engine
-from tests.support.engine_in_thread import EngineThread, in_threads
+from tests.support.engine_in_thread import (
+    EngineThread,
+    in_threads,
+    rest,
+    run_client,
+    stub_engine,
+)
 from tests.support.in_process import run as run_all
 from tests.support.patience import HANG_S
 
@@ -46,28 +53,54 @@ class Several:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         process = in_threads(monkeypatch)
-        monkeypatch.setattr(LLMEngine, "from_config", lambda config: _engine())
+        monkeypatch.setattr(LLMEngine, "from_config", lambda config: stub_engine())
         self.llm = AsyncLLM("stub", data_parallel_size=ENGINES, **SETTINGS | settings)
         clients = self.llm._engines._clients
         self.processes: list[EngineThread] = [process(one._folder) for one in clients]
+        self._waits = [_Waits(one) for one in self.processes]
 
     async def last(self, prompt: list[int], name: str | None = None, **given: Any) -> Any:
         return [one async for one in self.llm.generate(prompt, LONG, name, **given)][-1]
 
-    async def held(self) -> list[Any]:
-        """A stream of each engine, which has had its first output; no engine steps any more."""
+    async def begun(self) -> list[Any]:
+        """A stream of each engine, which has had its first output and waits for a command."""
+        for one in self._waits:
+            one.begin()
         streams = [self.llm.generate(PROMPTS[i], LONG, f"held {i}") for i in range(ENGINES)]
         for one in streams:
             await anext(one)
+        return streams
+
+    async def held(self) -> list[Any]:
+        """As `begun`; no engine steps any more."""
+        streams = await self.begun()
         await self.llm.pause_generation(mode="keep")
         assert self.llm.num_open_requests == [1] * ENGINES
         return streams
 
 
-def _engine() -> LLMEngine:
-    engine = small_engine(has_text=False)
-    engine.memory = engine.memory or type("Memory", (), {"num_blocks": 40})()
-    return engine
+class _Waits:
+    """Makes an engine's second step, after `begin`, wait for the next command."""
+
+    def __init__(self, process: EngineThread) -> None:
+        self._left, self._command = 0, threading.Event()
+        self._post, self._run_step = process.loop.post, process.engine._run_step
+        process.loop.post, process.engine._run_step = self._hear, self._step  # type: ignore[method-assign]
+
+    def begin(self) -> None:
+        self._left = 2
+
+    def _hear(self, work: Any) -> None:
+        self._post(work)
+        self._command.set()
+
+    def _step(self) -> None:
+        if self._left == 2:
+            self._command.clear()
+        elif self._left == 1:
+            self._command.wait(HANG_S)
+        self._left -= 1
+        self._run_step()
 
 
 @pytest.fixture
@@ -75,14 +108,6 @@ def several(monkeypatch: pytest.MonkeyPatch) -> Iterator[Several]:
     found = Several(monkeypatch)
     yield found
     found.llm.shutdown()
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
-
-
-async def rest(stream: Any) -> Any:
-    return [one async for one in stream][-1]
 
 
 def test_answers_are_those_of_one_engine_and_all_engines_give_some(several: Several) -> None:
@@ -93,7 +118,7 @@ def test_answers_are_those_of_one_engine_and_all_engines_give_some(several: Seve
     for number, prompt in enumerate(PROMPTS):
         expected.add_request(str(number), {"prompt_token_ids": prompt}, LONG)
     wanted = {one.request_id: one for one in run_all(expected)}
-    found = run(ask())
+    found = run_client(ask())
     for number, one in enumerate(found):
         assert one.outputs[0].token_ids == wanted[str(number)].outputs[0].token_ids
     assert len({one.request_id for one in found}) == len(PROMPTS)
@@ -110,7 +135,7 @@ def test_prompts_that_share_their_beginning_share_an_engine(several: Several) ->
             found.append((await several.last([*shared, 0, 1], str(number))).num_cached_tokens)
         return found
 
-    assert run(ask()) == [0, 0, 16, 16, 16, 16]
+    assert run_client(ask()) == [0, 0, 16, 16, 16, 16]
 
 
 def test_an_id_is_free_on_no_engine_while_it_runs_on_one(several: Several) -> None:
@@ -126,7 +151,7 @@ def test_an_id_is_free_on_no_engine_while_it_runs_on_one(several: Several) -> No
         assert reasons == ["length", "abort", "length"]
         assert (await several.last(PROMPTS[9], "held 0")).finished
 
-    run(twice())
+    run_client(twice())
 
 
 def test_an_engine_s_death_is_an_error_of_its_requests_and_then_of_health(
@@ -154,7 +179,7 @@ def test_an_engine_s_death_is_an_error_of_its_requests_and_then_of_health(
             await llm._engines._open[one].resume()
         return [await rest(streams[0]), await rest(streams[2])]
 
-    assert [one.outputs[0].finish_reason for one in run(die())] == ["length", "length"]
+    assert [one.outputs[0].finish_reason for one in run_client(die())] == ["length", "length"]
     assert llm.errored and "signal 9" in str(llm.dead_error)
 
 
@@ -168,7 +193,7 @@ def test_each_engine_has_its_metrics(several: Several) -> None:
             await rest(one)
         return found, page
 
-    metrics, page = run(ask())
+    metrics, page = run_client(ask())
     running = [one for one in metrics if one["name"] == "vllm:num_requests_running"]
     assert [(one["labels"]["engine"], one["value"]) for one in running] == [
         (str(number), 1) for number in range(ENGINES)
@@ -189,9 +214,7 @@ def test_a_pause_is_one_of_all_engines(several: Several, mode: Any) -> None:
     llm = several.llm
 
     async def pause() -> list[Any]:
-        streams = [llm.generate(PROMPTS[i], LONG, str(i)) for i in range(ENGINES)]
-        for one in streams:
-            await anext(one)
+        streams = await several.begun()
         await llm.pause_generation(mode=mode, clear_cache=True)
         assert all(one.loop.paused for one in several.processes)
         stats = await llm.get_stats_of_engines()
@@ -203,7 +226,7 @@ def test_a_pause_is_one_of_all_engines(several: Several, mode: Any) -> None:
         assert not any(one.loop.paused for one in several.processes)
         return [await rest(one) for one in streams]
 
-    reasons = {one.outputs[0].finish_reason for one in run(pause())}
+    reasons = {one.outputs[0].finish_reason for one in run_client(pause())}
     assert reasons == {"abort" if mode == "abort" else "length"}
 
 
@@ -213,9 +236,11 @@ def test_a_pause_that_fails_leaves_no_engine_paused(several: Several, event: str
     llm = several.llm
 
     async def fail() -> Any:
-        [stream] = [llm.generate(PROMPTS[0], LONG, "long")]
-        await anext(stream)
-        await llm._engines._open[0].pause("keep", False)  # the request stays, and steps do not run
+        streams = await several.begun()
+        await llm._engines._open[0].pause("keep", False)  # its request stays, and no step runs
+        await llm.get_stats()  # a command: the others go on
+        for one in streams[1:]:
+            await rest(one)
         pause = asyncio.create_task(llm.pause_generation(mode="wait"))
         while not all(several.processes[one].loop.paused for one in (1, 2)):
             await llm.get_stats()
@@ -234,7 +259,7 @@ def test_a_pause_that_fails_leaves_no_engine_paused(several: Several, event: str
             await llm._engines._open[one].ask("stats")
         return [one.loop.paused for one in several.processes[1:]], await llm.is_paused()
 
-    assert run(fail()) == ([False, False], False)
+    assert run_client(fail()) == ([False, False], False)
 
 
 def test_an_adapter_is_loaded_into_every_engine_or_into_none(
@@ -284,7 +309,7 @@ def test_an_adapter_is_loaded_into_every_engine_or_into_none(
         assert await llm.remove_lora(1) and not await llm.remove_lora(1)
 
     try:
-        run(load())
+        run_client(load())
     finally:
         several.llm.shutdown()
 
@@ -296,7 +321,7 @@ def test_no_engine_is_left_when_one_cannot_be_built(monkeypatch: pytest.MonkeyPa
         built.append(process())
         if len(built) == 2:
             raise ConfigError("block_size is odd")
-        return _engine()
+        return stub_engine()
 
     monkeypatch.setattr(LLMEngine, "from_config", build)
     with pytest.raises(ConfigError, match="block_size is odd"):
@@ -312,7 +337,7 @@ def test_sizes_that_are_none(size: Any) -> None:
         AsyncLLM("stub", data_parallel_size=size)
 
 
-def test_an_llm_is_one_engine() -> None:
+def test_an_llm_is_onestub_engine() -> None:
     with pytest.raises(ConfigError, match=r"data_parallel_size.*AsyncLLM.*must be 1, got 2"):
         LLM("stub", data_parallel_size=2)
 
@@ -340,7 +365,7 @@ def test_processes(checkpoint: Path) -> None:
         return found
 
     try:
-        found = run(ask())
+        found = run_client(ask())
     finally:
         llm.shutdown()
     assert [one.outputs[0].text for one in found] == [one.outputs[0].text for one in expected]

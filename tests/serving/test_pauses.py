@@ -20,8 +20,7 @@ from jax_engine import (
     SamplingParams,
     StepFailedError,
 )
-from tests.support.builders import small_engine
-from tests.support.engine_in_thread import in_threads
+from tests.support.engine_in_thread import in_threads, rest, run_client, stub_engine
 from tests.support.patience import HANG_S
 
 PROMPT = [0, 1, 1, 0, 1, 0, 0, 0, 1]  # two blocks of 4, and one token more
@@ -38,7 +37,7 @@ class Paused:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = in_threads(monkeypatch)
-        monkeypatch.setattr(LLMEngine, "from_config", lambda config: _engine())
+        monkeypatch.setattr(LLMEngine, "from_config", lambda config: stub_engine())
         self.llm = AsyncLLM("stub", skip_tokenizer_init=True, block_size=4, max_model_len=40)
         engine, loop = process().engine, process().loop
         self.steps, self.fails, self._last = 0, list[Exception](), 0
@@ -77,25 +76,11 @@ class Paused:
         return started
 
 
-def _engine() -> LLMEngine:
-    engine = small_engine(has_text=False)
-    engine.memory = engine.memory or type("Memory", (), {"num_blocks": 40})()
-    return engine
-
-
 @pytest.fixture
 def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[Paused]:
     found = Paused(monkeypatch)
     yield found
     found.llm.shutdown()
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
-
-
-async def rest(stream: Any) -> Any:
-    return [one async for one in stream][-1]
 
 
 def test_i36_a_pause_that_keeps_changes_nothing_and_keeps_the_cache(paused: Paused) -> None:
@@ -115,7 +100,7 @@ def test_i36_a_pause_that_keeps_changes_nothing_and_keeps_the_cache(paused: Paus
         assert not await llm.is_paused()
         return whole, await rest(stream), await late
 
-    whole, through, after = run(keep())
+    whole, through, after = run_client(keep())
     assert through.outputs[0].token_ids == whole.outputs[0].token_ids
     assert (whole.num_cached_tokens, through.num_cached_tokens) == (0, 8)
     assert after.num_cached_tokens == 8 and after.outputs == whole.outputs
@@ -144,7 +129,7 @@ def test_what_is_left_of_requests_and_cache(
         await llm.resume_generation()
         return await paused.last("after"), reading and await reading
 
-    after, _ = run(pause())
+    after, _ = run_client(pause())
     assert after.num_cached_tokens == (0 if clear_cache and mode != "keep" else 8)
     assert len(after.outputs[0].token_ids) == 20
 
@@ -173,7 +158,7 @@ def test_who_comes_while_others_are_waited_for_does_not_delay_the_pause(paused: 
         await llm.resume_generation()  # one is enough
         return await asyncio.gather(*late)
 
-    assert all(len(one.outputs[0].token_ids) == 20 for one in run(flood()))
+    assert all(len(one.outputs[0].token_ids) == 20 for one in run_client(flood()))
 
 
 def test_a_request_that_waits_behind_a_pause_may_be_aborted(paused: Paused) -> None:
@@ -185,7 +170,7 @@ def test_a_request_that_waits_behind_a_pause_may_be_aborted(paused: Paused) -> N
         assert await paused.llm.is_paused() and paused.steps == 0
         return output
 
-    assert run(abort()).outputs[0].finish_reason == "abort"
+    assert run_client(abort()).outputs[0].finish_reason == "abort"
 
 
 def test_a_pause_that_is_given_up_lets_everybody_in(paused: Paused) -> None:
@@ -199,7 +184,7 @@ def test_a_pause_that_is_given_up_lets_everybody_in(paused: Paused) -> None:
         assert len((await rest(stream)).outputs[0].token_ids) == 20
         return await late
 
-    assert run(give_up()).finished
+    assert run_client(give_up()).finished
 
 
 @pytest.mark.parametrize("mode", ["abort", "wait", "keep"])
@@ -238,7 +223,7 @@ def test_a_pause_may_be_given_up_in_the_moment_it_has_begun(
         assert not await llm.is_paused()
         return await late
 
-    assert run(give_up()).finished
+    assert run_client(give_up()).finished
 
 
 @pytest.mark.parametrize("end", ["killed", "shut down"])
@@ -264,7 +249,7 @@ def test_who_waits_in_a_pause_when_the_engine_ends_is_told(paused: Paused, end: 
         assert asyncio.all_tasks() <= at_work, "an engine that has ended is listened to"
         return found
 
-    found = run(die())
+    found = run_client(die())
     gc.collect()
     assert not odd, "a task of the client's failed, and nobody was told"
     if end == "shut down":
@@ -292,12 +277,12 @@ def test_a_step_that_fails_begins_the_pause_that_waited(paused: Paused) -> None:
         told = await asyncio.gather(rest(stream), other, return_exceptions=True)
         return told, await late
 
-    told, late = run(fail())
+    told, late = run_client(fail())
     assert late.finished and [type(one) for one in told] == [StepFailedError] * 2
     assert all("device is gone" in str(one) for one in told)
 
 
 def test_there_are_three_modes(paused: Paused) -> None:
     with pytest.raises(InvalidRequestError, match="mode must be 'abort', 'wait' or 'keep', got"):
-        run(paused.llm.pause_generation(mode="sleep"))  # type: ignore[arg-type]
-    assert run(paused.last("next")).finished
+        run_client(paused.llm.pause_generation(mode="sleep"))  # type: ignore[arg-type]
+    assert run_client(paused.last("next")).finished

@@ -161,7 +161,13 @@ def test_a_unix_socket_serves(make: Make, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match=r"uds .* cannot be had"):
         bound_unix_socket(path)
     client, _ = make()
-    llm: Any = SimpleNamespace(is_running=True, dead_error="enough", shutdown=lambda seconds: None)
+    llm: Any = SimpleNamespace(
+        is_running=True,
+        dead_error="enough",
+        shutdown=lambda seconds: None,
+        end_failed_engines=lambda: None,
+        num_unfinished_requests=0,
+    )
     monkeypatch.setattr("jax_engine.serving.openai.server.LAST_WORDS_S", 0.0)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     app: Any = client.app

@@ -14,13 +14,14 @@ from tests.support.sometimes import saw
 
 # Seeds of a run, and the most until everything that must happen sometimes has happened
 NUM_SEEDS = {
+    "few": (15, 800),
     "dev": (40, 800),
     "ci": (200, 1000),
     "rounds": (1000, 1000),
     "thorough": (5000, 5000),
     "mutation": (150, 400),
 }
-NUM_TINY = {"dev": 3, "ci": 12, "rounds": 30, "thorough": 300, "mutation": 0}
+NUM_TINY = {"few": 1, "dev": 3, "ci": 12, "rounds": 30, "thorough": 300, "mutation": 0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 PROFILE = "mutation" if PROFILE == "generated" else PROFILE  # for bugs made by rule: the same
 

@@ -4,10 +4,11 @@ What the process would run is run: it reads its settings from the socket, builds
 and accepts requests, and reports. A test can look at the engine, and end the "process".
 """
 
+import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import zmq
@@ -18,6 +19,8 @@ from jax_engine.processes.child import connect
 from jax_engine.serving import engine_process
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
+from tests.support.builders import small_engine
+from tests.support.patience import HANG_S
 
 BEAT_S = 0.5
 
@@ -99,6 +102,23 @@ class _UntilKilled:
 class _Nothing:
     def close(self) -> None:
         pass
+
+
+def stub_engine() -> LLMEngine:
+    """An engine without a device, whose process says of itself what a real one does."""
+    engine = small_engine(has_text=False)
+    engine.memory = engine.memory or type("Memory", (), {"num_blocks": 40})()
+    return engine
+
+
+def run_client[T](coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a client gives, in an event loop of its own."""
+    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
+
+
+async def rest(stream: Any) -> Any:
+    """The last output of a stream."""
+    return [one async for one in stream][-1]
 
 
 def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:

@@ -17,6 +17,7 @@ from jax_engine.outputs import (
     PoolingRequestOutput,
     RequestOutput,
 )
+from jax_engine.serving.openai.metrics import GAUGES
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -186,5 +187,13 @@ class ScriptedLLM:
             await asyncio.Event().wait()
         return copy.deepcopy(self.state)
 
-    async def get_stats(self) -> dict[str, Any]:
-        return {"num_swapped": 1, "num_used_blocks": 4}
+    async def get_stats_of_engines(self) -> list[dict[str, Any]]:
+        return [dict.fromkeys(GAUGES.values(), 0) | {"num_swapped": 1, "num_used_blocks": 4}]
+
+    @property
+    def num_open_requests(self) -> list[int]:
+        return [self.num_unfinished_requests]
+
+    @property
+    def engines_alive(self) -> list[bool]:
+        return [self.is_running]
