@@ -39,7 +39,7 @@ place:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reference.allocator import BlockAllocator, BlockError, Device, OutOfBlocksError
 from reference.prefix_cache import HashFunction, PrefixCache, Salt, hash_block
@@ -57,6 +57,10 @@ class BlockTable:
     """The first so many blocks have been offered to the prefix cache, each of them once."""
     caching: bool = True
     """False since the sequence was swapped in: none of its blocks is offered any more."""
+    prompt_len: int | None = None
+    """Tokens of the sequence's prompt; None: all of its tokens."""
+    is_mixed: bool = False
+    """Does it begin with cached blocks that the sequence would have computed to other bits?"""
 
 
 class BlockManager:
@@ -114,11 +118,16 @@ class BlockManager:
         """ceil(num_tokens / B)"""
         return -(-num_tokens // self.block_size)
 
-    def cached_blocks(self, token_ids: Sequence[int], cache_salt: Salt = None) -> list[int]:
-        """The blocks of the longest cached prefix, at most (len - 1) // B of them."""
+    def cached_blocks(
+        self, token_ids: Sequence[int], cache_salt: Salt = None, prompt_len: int | None = None
+    ) -> list[int]:
+        """The blocks of the longest cached prefix, at most (len - 1) // B of them.
+
+        With `prompt_len`: of blocks that a sequence with such a prompt computes to the same bits.
+        """
         if not self.enable_prefix_caching:
             return []
-        return self.prefix_cache.lookup(token_ids, cache_salt)
+        return self.prefix_cache.lookup(token_ids, cache_salt, prompt_len)
 
     def blocks_needed(self, seq_id: int, start: int, num_tokens: int) -> int:
         """Blocks to take for writing positions start .. num_tokens-1, a copy on write included.
@@ -139,11 +148,13 @@ class BlockManager:
         *,
         cached: Sequence[int] = (),
         cache_salt: Salt = None,
+        prompt_len: int | None = None,
     ) -> list[BlockPair] | None:
         """Make room to write positions start .. num_tokens-1 of a sequence in this step.
 
         Positions behind `token_ids` may be among them, for guesses; no block with one is cached.
         `cached` are the blocks found for a sequence without a table; they become its first ones.
+        A new table notes how many of the tokens are the prompt's: `prompt_len`, or all known ones.
         Returns the copies (source, destination) to be made before anything is written, or None,
         with nothing changed, when there are not enough free blocks. Raises BlockError when the
         sequence is swapped out, or has a table already and is given `cached` blocks.
@@ -157,7 +168,9 @@ class BlockManager:
         if lacking > self.num_free_gpu_blocks:
             return None
 
-        table = self._tables.get(seq_id, BlockTable([]))
+        table = self._tables.get(seq_id)
+        if table is None:
+            table = self._new_table(cached, len(token_ids) if prompt_len is None else prompt_len)
         copies = self._copy_on_write(table, start)
         for block in cached:
             self.gpu.touch(block)
@@ -178,7 +191,8 @@ class BlockManager:
         for block in blocks:
             self._pool(parent.device).touch(block)
         num_offered = min(parent.num_offered, len(blocks))
-        self._keep(child_id, BlockTable(blocks, parent.device, num_offered, parent.caching))
+        child = replace(parent, blocks=blocks, num_offered=num_offered)
+        self._keep(child_id, child)
 
     def free(self, seq_id: int) -> None:
         """Give all blocks of a sequence back, the last one first; no-op without a table."""
@@ -286,6 +300,10 @@ class BlockManager:
     def _pool(self, device: Device) -> BlockAllocator:
         return self.gpu if device == "gpu" else self.cpu
 
+    def _new_table(self, cached: Sequence[int], prompt_len: int) -> BlockTable:
+        is_own = [self.prefix_cache.is_own(block, i, prompt_len) for i, block in enumerate(cached)]
+        return BlockTable([], prompt_len=prompt_len, is_mixed=not all(is_own))
+
     def _keep(self, seq_id: int, table: BlockTable) -> None:
         """An empty table is no table."""
         if table.blocks:
@@ -323,7 +341,13 @@ class BlockManager:
             return
         while (table.num_offered + 1) * self.block_size <= len(token_ids):
             end = (table.num_offered + 1) * self.block_size
-            self.prefix_cache.offer(table.blocks[table.num_offered], token_ids[:end], salt)
+            self.prefix_cache.offer(
+                table.blocks[table.num_offered],
+                token_ids[:end],
+                salt,
+                table.prompt_len,
+                is_mixed=table.is_mixed,
+            )
             table.num_offered += 1
 
     def _distinct_blocks(self, seq_ids: Sequence[int], device: Device) -> set[int] | None:

@@ -16,6 +16,12 @@ and compared, so that even a hash function that maps everything to 7 gives no wr
 at the root of the chain keeps tenants apart who must not learn of each other's prompts, and
 requests that are computed with different adapters.
 
+"And on nothing else" is true of the numbers, not of their last bits: a prompt's positions and
+generated ones may be added up in different orders. A new request does not mind. A sequence that
+lost its blocks does: it wants back what it had. So each block remembers how many of its positions
+were a *prompt's* when it was computed, and who asks with a prompt's length gets only blocks that
+would come out of its own computation.
+
 A block that nobody holds keeps its content, and stays in the cache, until the allocator hands it
 out again. Freed blocks join the queue's tail, the last block of a sequence first (a longer prefix
 is less likely to be wanted again), so that eviction takes the least recently used one.
@@ -33,6 +39,10 @@ False
 [5]
 >>> cache.lookup(list(b"ABXDEFGHIJ")), cache.lookup(list(b"ABCDEFGHIJ"), salt="tenant 2")
 ([], [])
+>>> cache.lookup(list(b"ABCDEFGHIJ"), prompt_len=8)   # as computed: all of it a prompt
+[5, 9]
+>>> cache.lookup(list(b"ABCDEFGHIJ"), prompt_len=7)   # its H was generated, not read
+[5]
 >>> cache.evict(5)
 >>> cache.lookup(list(b"ABCDEFGHIJ")), len(cache)    # 9 is there, but no chain leads to it
 ([], 1)
@@ -58,6 +68,9 @@ class CachedBlock:
     hash: int
     prefix: tuple[int, ...]
     salt: Salt
+    num_prompt_tokens: int | None
+    """How many of its B positions were in the prompt of who computed it; None if that sequence had
+    begun with blocks that are not what it would have computed itself."""
 
 
 class PrefixCache:
@@ -76,11 +89,14 @@ class PrefixCache:
     def entries(self) -> list[CachedBlock]:
         return list(self._by_block.values())
 
-    def lookup(self, token_ids: Sequence[int], salt: Salt = None) -> list[int]:
+    def lookup(
+        self, token_ids: Sequence[int], salt: Salt = None, prompt_len: int | None = None
+    ) -> list[int]:
         """The blocks of the longest cached prefix of `token_ids`, front to back.
 
         At most (len - 1) // B blocks: the last token has to be computed, or there would be no
-        logits to sample from, and a block is computed whole. Changes nothing.
+        logits to sample from, and a block is computed whole. With `prompt_len`, the prefix ends
+        before the first block that had another share of its positions in a prompt. Changes nothing.
         """
         blocks: list[int] = []
         parent = None
@@ -90,12 +106,31 @@ class PrefixCache:
             found = self._find(parent, tuple(token_ids[:end]), salt)
             if found is None:
                 break
+            if prompt_len is not None and not self.is_own(found.block, i, prompt_len):
+                break
             blocks.append(found.block)
         return blocks
 
-    def offer(self, block: int, prefix: Sequence[int], salt: Salt = None) -> bool:
+    def is_own(self, block: int, index: int, prompt_len: int) -> bool:
+        """Is a cached block what a prompt of that length would have as its logical block `index`?
+
+        If all blocks before it are.
+        """
+        return self._by_block[block].num_prompt_tokens == self._share(index, prompt_len)
+
+    def offer(
+        self,
+        block: int,
+        prefix: Sequence[int],
+        salt: Salt = None,
+        prompt_len: int | None = None,
+        *,
+        is_mixed: bool = False,
+    ) -> bool:
         """Cache `block` as the holder of the last B tokens of `prefix` (a multiple of B tokens).
 
+        `prompt_len` is the sequence's (None: all of `prefix`); `is_mixed` says that it began with
+        blocks which are not its own.
         False, and nothing changed, when another block holds that content: tables are append-only,
         so the duplicate stays with its sequence, unknown to the cache.
         """
@@ -105,7 +140,8 @@ class PrefixCache:
         assert chain is not None, "a prefix of no full block"
         if self._find(chain, tuple(prefix), salt) is not None:
             return False
-        entry = CachedBlock(block, chain, tuple(prefix), salt)
+        share = self._share(len(prefix) // self.block_size - 1, prompt_len)
+        entry = CachedBlock(block, chain, tuple(prefix), salt, None if is_mixed else share)
         self._buckets.setdefault(chain, []).append(entry)
         self._by_block[block] = entry
         return True
@@ -120,6 +156,13 @@ class PrefixCache:
         """Forget everything."""
         self._buckets.clear()
         self._by_block.clear()
+
+    def _share(self, index: int, prompt_len: int | None) -> int:
+        """How many positions of logical block `index` are in a prompt of that length."""
+        start = index * self.block_size
+        if prompt_len is None:
+            return self.block_size
+        return sum(1 for position in range(start, start + self.block_size) if position < prompt_len)
 
     def _hash_next(self, parent: int | None, token_ids: Sequence[int], end: int, salt: Salt) -> int:
         tokens = tuple(token_ids[end - self.block_size : end])

@@ -89,7 +89,11 @@ def _rebuild(state: SchedulerState, group: SequenceGroup, output: SchedulerOutpu
     state.share_prompt(group)
     for seq in siblings:
         state.blocks.allocate_slots(
-            seq.seq_id, seq.token_ids, seq.num_computed_tokens, len(seq.token_ids)
+            seq.seq_id,
+            seq.token_ids,
+            seq.num_computed_tokens,
+            len(seq.token_ids),
+            prompt_len=seq.prompt_len,
         )
     for seq in siblings:
         if not _fits_in_step(state, output, seq.num_uncomputed_tokens):

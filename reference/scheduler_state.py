@@ -150,6 +150,7 @@ class SchedulerState:
             start + num_tokens,
             cached=cached,
             cache_salt=group.salt,
+            prompt_len=seq.prompt_len,
         )
         assert copies is not None, "a step was planned without the blocks for it"
         output.blocks_to_copy += copies
@@ -172,6 +173,7 @@ class SchedulerState:
             for seq in group.unfinished:
                 self.blocks.free(seq.seq_id)
                 seq.num_computed_tokens = 0
+                seq.lost_blocks = True
                 seq.attached = False
                 seq.candidates = None
             self.enter(group, SequenceStatus.WAITING)

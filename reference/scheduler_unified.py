@@ -10,7 +10,9 @@ prompt is computed in chunks, with what the others leave of the budget.
    nothing scheduled is ever taken back.
 2. If nobody was preempted, swapped groups come back, while the first of them fits.
 3. If nobody was preempted and nobody is swapped out, waiting groups are admitted, while the first
-   of them fits. Here the prefix cache is asked: its hits need not be computed.
+   of them fits. Here the prefix cache is asked: its hits need not be computed. A sequence that
+   comes back after a preemption takes only blocks that it would compute to the same bits, so that
+   its answer does not tell of the preemption.
 
 Nobody is passed over in 2 and 3: a small request does not overtake a large one at the head.
 
@@ -129,7 +131,8 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
         leader = group.leader
         hits: list[int] = []
         if group.reads_cache:
-            hits = blocks.cached_blocks(leader.token_ids, group.salt)
+            own_prompt = leader.prompt_len if leader.lost_blocks else None
+            hits = blocks.cached_blocks(leader.token_ids, group.salt, own_prompt)
         num_cached = len(hits) * blocks.block_size
         num_uncached = len(leader.token_ids) - num_cached
         num_tokens = _chunk(state, num_uncached, _budget_left(state, output))

@@ -103,6 +103,8 @@ class Sequence:
     distributions: "list[np.ndarray] | None" = None
     """If `logprobs` are asked for: of each output token, V log-probabilities of what could have
     stood in its place; the engine fills this."""
+    lost_blocks: bool = False
+    """It was preempted and computed again: of the prefix cache it takes only what it had itself."""
     attached: bool = False
     """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
     candidates: list[Candidate] | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from jax_engine.core.block_pool import BlockError, BlockPool
 from jax_engine.core.block_table import BlockTable
 from jax_engine.core.block_view import BlockView
-from jax_engine.core.prefix_cache import HashFunction, Node, PrefixCache, Salt
+from jax_engine.core.prefix_cache import MIXED, HashFunction, Node, PrefixCache, Salt
 from jax_engine.core.swapping import can_move, distinct_blocks, move_tables
 
 
@@ -63,19 +63,21 @@ class BlockManager(BlockView):
         token_ids: Sequence[int],
         cache_salt: Salt = None,
         chain: list[Node] | None = None,
+        prompt_len: int | None = None,
     ) -> list[int]:
         """Blocks that hold the longest cached prefix of full blocks; takes no reference.
 
         At most (len(token_ids) - 1) // B: one token must be left to compute, or there would be no
         logits to sample from. `chain`, if given, holds this token sequence's nodes from earlier
-        calls: it is extended in place, so that no block is hashed twice.
+        calls: it is extended in place, so that no block is hashed twice. With `prompt_len`, only
+        blocks that a sequence with a prompt of that length would compute to the same bits.
         """
         if not self.enable_prefix_caching:
             return []
         chain = [] if chain is None else chain
         limit = (len(token_ids) - 1) // self.block_size
         self._cache.extend_chain(chain, token_ids, limit, cache_salt)
-        return self._cache.match(chain, limit)
+        return self._cache.match(chain, limit, prompt_len)
 
     def blocks_needed(self, seq_id: int, start: int, num_tokens: int) -> int:
         """How many free blocks are needed to write positions start .. num_tokens - 1.
@@ -100,6 +102,7 @@ class BlockManager(BlockView):
         cached: Sequence[int] = (),
         cache_salt: Salt = None,
         chain: list[Node] | None = None,
+        prompt_len: int | None = None,
     ) -> list[tuple[int, int]] | None:
         """Makes positions start .. num_tokens - 1 of a sequence writable; `start` never goes back.
 
@@ -113,6 +116,7 @@ class BlockManager(BlockView):
             cached: Hits of `cached_blocks`, for a sequence without a table.
             cache_salt: As given to `cached_blocks`.
             chain: As given to `cached_blocks`; the table goes on to extend it.
+            prompt_len: Tokens of its prompt, read when it gets its table; None: all that are known.
 
         Returns:
             (source, destination) blocks to copy before the write; None, with nothing changed, when
@@ -134,7 +138,8 @@ class BlockManager(BlockView):
             return None
         self._check_width(seq_id, num_tokens)
         if table is None:
-            table = self.tables[seq_id] = self._open_table(cached, chain)
+            known = len(token_ids) if prompt_len is None else prompt_len
+            table = self.tables[seq_id] = self._open_table(cached, chain, known)
         copies: list[tuple[int, int]] = []
         if need and self._is_shared(table, start // self.block_size):
             copies.append(self._copy_on_write(table, start // self.block_size))
@@ -249,8 +254,14 @@ class BlockManager(BlockView):
         self._cache.evict(block)
         return block
 
-    def _open_table(self, cached: Sequence[int], chain: list[Node] | None) -> BlockTable:
-        table = BlockTable(self.table_width, [] if chain is None else chain)
+    def _open_table(
+        self, cached: Sequence[int], chain: list[Node] | None, prompt_len: int
+    ) -> BlockTable:
+        for index, block in enumerate(cached):
+            if not self._cache.is_same(block, index, prompt_len):
+                prompt_len = MIXED
+                break
+        table = BlockTable(self.table_width, [] if chain is None else chain, prompt_len)
         for block in cached:
             self.gpu.share(block)
         table.extend(list(cached))
@@ -270,7 +281,8 @@ class BlockManager(BlockView):
         full = min(num_tokens, len(token_ids)) // self.block_size
         if self.enable_prefix_caching and table.registers and full > table.num_tried:
             self._cache.extend_chain(table.chain, token_ids, full, salt)
-            self._cache.register(table.chain, table.ids, table.num_tried, full)
+            first, last = table.num_tried, full
+            self._cache.register(table.chain, table.ids, first, last, table.prompt_len)
             table.num_tried = full
 
     def _set_room(self, table: BlockTable, num_tokens: int) -> None:

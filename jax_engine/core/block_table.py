@@ -20,17 +20,20 @@ class BlockTable:
             0 if unknown.
         chain: Content nodes of the leading full blocks.
         num_tried: Leading full blocks that were offered to the prefix cache; 0 once it was moved.
+        prompt_len: Tokens of the sequence's prompt, or MIXED if it reads cached blocks that it
+            would have computed to other bits: its own blocks then are like nobody's.
         registers: False once the table was swapped in: its blocks hold copies.
     """
 
-    __slots__ = ("chain", "device", "ids", "num_tried", "registers", "room", "row")
+    __slots__ = ("chain", "device", "ids", "num_tried", "prompt_len", "registers", "room", "row")
 
-    def __init__(self, width: int, chain: list[Node]) -> None:
+    def __init__(self, width: int, chain: list[Node], prompt_len: int) -> None:
         self.ids: list[int] = []
         self.row: Int32[np.ndarray, " W"] = np.zeros(width, np.int32)
         self.device = "gpu"
         self.room = 0
         self.chain = chain
+        self.prompt_len = prompt_len
         self.num_tried = 0
         self.registers = True
 
@@ -74,7 +77,7 @@ class BlockTable:
 
         The chain may be ahead of what is computed: a fork may fill those blocks with other tokens.
         """
-        child = BlockTable(len(self.row), [])
+        child = BlockTable(len(self.row), [], self.prompt_len)
         child.extend(self.ids[:num_blocks])
         child.device = self.device
         child.num_tried = min(self.num_tried, num_blocks)

@@ -45,6 +45,8 @@ class Sequence:
         stop_reason: The stop string or stop token id; None for end of sequence.
         attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
             until the leader has computed the prompt blocks that they share.
+        is_recomputed: Whether it has lost its blocks once. What it has computed before is read from
+            the prefix cache only where it would be computed to the same bits.
         chain: Content of its leading full blocks, each hashed once (prefix caching).
         candidates: For a beam that waits until all beams of its group are computed: its possible
             next tokens, best first.
@@ -63,6 +65,7 @@ class Sequence:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     attached: bool = True
+    is_recomputed: bool = False
     chain: list[Node] = field(default_factory=list)
     candidates: SequenceOf[Candidate] | None = None
     cumulative_logprob: float = 0.0

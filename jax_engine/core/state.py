@@ -127,6 +127,7 @@ class SchedulerState:
             cached=cached,
             cache_salt=group.cache_salt,
             chain=seq.chain,
+            prompt_len=seq.prompt_len,
         )
         if copies is None:
             raise OutOfBlocksError(
@@ -311,6 +312,7 @@ class SchedulerState:
         for seq in seqs:
             self.manager.free(seq.seq_id)
             seq.num_computed_tokens = 0
+            seq.is_recomputed = True
             seq.candidates = None  # its last token is computed again, and yields them again
             seq.attached = False
         seqs[0].attached = True

@@ -79,7 +79,8 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         seq = group.leader
         hits = []
         if group.reads_cache:
-            hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
+            own = seq.prompt_len if seq.is_recomputed else None  # what it had, to the bit
+            hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain, own)
         cached_tokens = len(hits) * block_size
         end = cached_tokens + chunk_size(state, len(seq.token_ids) - cached_tokens, budget)
         if end == cached_tokens:

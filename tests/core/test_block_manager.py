@@ -167,6 +167,44 @@ def test_a_table_that_was_swapped_in_is_in_nobody_s_cache_and_may_be_trimmed() -
     assert not blocks.tables and blocks.num_used_gpu_blocks == 0, "an empty table is none"
 
 
+def test_blocks_behind_what_is_kept_are_free_again_and_the_next_to_be_taken() -> None:
+    blocks = BlockManager(2, 8)
+    blocks.allocate_slots(0, PROMPT, 0, 9)
+    table = blocks.block_table(0)
+    assert len(table) == 5
+    for num_tokens, kept in ((8, 4), (5, 3), (4, 2), (1, 1)):
+        blocks.trim(0, num_tokens)
+        assert blocks.block_table(0) == table[:kept] and blocks.num_used_gpu_blocks == kept
+    blocks.allocate_slots(0, PROMPT, 1, 4)
+    assert blocks.block_table(0) == table[:2], "the last that was given back comes first"
+
+
+def test_i52_what_is_computed_again_is_found_only_as_it_was() -> None:
+    """Sequence 0 generated behind 4 tokens what is all prompt to 1; 2's prompt ends between."""
+    blocks = BlockManager(2, 12, enable_prefix_caching=True)
+    tokens = [*PROMPT[:4], 9, 9, 9]
+    prompt_len = 4
+    blocks.allocate_slots(0, tokens, 0, 7, prompt_len=prompt_len)
+    table = blocks.block_table(0)
+    own, others = (blocks.cached_blocks(tokens, prompt_len=n) for n in (prompt_len, 7))
+    assert own == table[:3] == blocks.cached_blocks(tokens), "as it was, or of whatever kind"
+    assert others == table[:2] and blocks.cached_blocks(tokens, prompt_len=3) == table[:1]
+    blocks.allocate_slots(1, [*tokens, 8, 8], 6, 9, cached=own, prompt_len=9)
+    for length in (4, 6, 9):  # on top of what 0 generated it has bits of neither kind
+        assert len(blocks.cached_blocks([*tokens, 8, 8], prompt_len=length)) <= 3
+    assert len(blocks.cached_blocks([*tokens, 8, 8])) == 4
+    blocks.fork(1, 2)
+    blocks.free(1)
+    blocks.allocate_slots(2, [*tokens, 8, 8, 8, 8], 9, 11)
+    assert len(blocks.cached_blocks([*tokens, 8, 8, 8, 8])) == 5
+    blocks.free(0)
+    blocks.free(2)
+    assert blocks.reset_prefix_cache()
+    blocks.allocate_slots(3, tokens, 0, 7)  # whose prompt is all that is known of it
+    assert len(blocks.cached_blocks(tokens, prompt_len=7)) == 3
+    assert len(blocks.cached_blocks(tokens, prompt_len=5)) == 2
+
+
 def test_only_tables_on_the_device_are_trimmed() -> None:
     blocks = BlockManager(2, 4, 4)
     blocks.trim(0, 2)  # it has none

@@ -42,7 +42,7 @@ def test_each_block_is_hashed_once() -> None:
 def test_chains_that_were_looked_up_share_their_nodes() -> None:
     cache, first, second = PrefixCache(2), [], []
     cache.extend_chain(first, range(8), 4, None)
-    cache.register(first, [10, 11, 12, 13], 0, 4)
+    cache.register(first, [10, 11, 12, 13], 0, 4, 8)
     cache.extend_chain(second, range(8), 4, None)
     assert cache.match(second, 4) == [10, 11, 12, 13]
     assert all(a is b for a, b in zip(first, second, strict=True))
@@ -52,7 +52,7 @@ def test_chains_that_were_looked_up_share_their_nodes() -> None:
 def test_a_lookup_ends_at_the_first_miss(evicted: int) -> None:
     cache, nodes = PrefixCache(2), []
     cache.extend_chain(nodes, range(6), 3, None)
-    cache.register(nodes, [0, 1, 2], 0, 3)
+    cache.register(nodes, [0, 1, 2], 0, 3, 6)
     cache.evict(evicted)
     cache.evict(7)  # never held anything
     assert cache.match(nodes, 3) == [0, 1, 2][:evicted]
@@ -64,7 +64,7 @@ def test_i29_a_salt_divides_the_first_block_already() -> None:
     cache = PrefixCache(2)
     mine, other = [], []
     cache.extend_chain(mine, range(2), 1, "a")
-    cache.register(mine, [5], 0, 1)
+    cache.register(mine, [5], 0, 1, 2)
     cache.extend_chain(other, range(2), 1, "b")
     assert cache.match(other, 1) == []
     assert cache.match(mine, 1) == [5]

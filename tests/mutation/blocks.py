@@ -163,7 +163,21 @@ CACHE: list[Mutant] = plant(
         "the lookup goes on past a miss",
     ),
     ("if present is None:", "if True:", "a duplicate takes over the cached content"),
-    ("del self._blocks[node]", "pass", "evicted content is still found"),
+    (
+        "del self._blocks[node], self._prompt_parts[block]",
+        "pass",
+        "evicted content is still found",
+    ),
+    (
+        "if prompt_len == MIXED:",
+        "if False:",
+        "what was computed on top of others' blocks is a generated block like any other",
+    ),
+    (
+        "min(max(prompt_len - index * self.block_size, 0), self.block_size)",
+        "max(prompt_len - index * self.block_size, 0)",
+        "blocks of the same prompt part differ, since one prompt was longer",
+    ),
     (
         "tuple(token_ids[start : start + size])",
         "tuple(token_ids[start : start + size - 1])",

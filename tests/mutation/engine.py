@@ -386,7 +386,16 @@ CORE: list[Mutant] = [
             "if True:",
             "cached tokens are overwritten on readmission",
         ),
-        ("group.cache_salt, seq.chain)", "None, seq.chain)", "hits of any salt"),
+        ("group.cache_salt, seq.chain, own)", "None, seq.chain, own)", "hits of any salt"),
+    ),
+    *plant(
+        "jax_engine/core/unified.py",
+        ("tests/properties/test_equal_bits.py",),
+        (
+            "own = seq.prompt_len if seq.is_recomputed else None",
+            "own = None",
+            "who was preempted takes blocks that it would compute to other bits",
+        ),
     ),
     *plant(
         "jax_engine/core/state.py",

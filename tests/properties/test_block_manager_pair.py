@@ -39,6 +39,8 @@ class Tracked:
     tokens: list[int]
     salt: str | None
     computed: int = 0
+    prompt_len: int = 0
+    is_mixed: bool = False
     chain: list[Any] = field(default_factory=list)
 
 
@@ -103,6 +105,7 @@ class BlockManagerPair(RuleBasedStateMachine):
         self.engine = BlockManager(*arguments, **options, **more)
         self.live: dict[int, Tracked] = {}
         self.written: dict[int, tuple[tuple[int, ...], str | None]] = {}
+        self.prompt_parts: dict[int, int | None] = {}  # of written blocks; None: on top of others'
         self.next_id = 0
 
     def both(self, call: Callable[[Any], Any]) -> Any:
@@ -135,6 +138,7 @@ class BlockManagerPair(RuleBasedStateMachine):
                 num_tokens,
                 cached=cached,
                 cache_salt=seq.salt,
+                prompt_len=seq.prompt_len,
                 **({"chain": seq.chain} if blocks is self.engine and seq.seq_id % 2 else {}),
             )
         )
@@ -154,14 +158,50 @@ class BlockManagerPair(RuleBasedStateMachine):
         assert all(self.engine.ref_count(block) == 1 for block in table[first:]), "I10"
         assert {dst for _, dst in copies} <= set(table[first:]), "I11"
         assert not {src for src, _ in copies} & set(table), "I11"
+        self.note_written(seq, first, num_tokens)
+
+    def note_written(self, seq: Tracked, first: int, num_tokens: int) -> None:
+        table = self.engine.block_table(seq.seq_id)
         for index in range(first, num_tokens // self.size):
             self.written[table[index]] = tuple(seq.tokens[: (index + 1) * self.size]), seq.salt
+            part = self.prompt_part(index, seq.prompt_len)
+            self.prompt_parts[table[index]] = None if seq.is_mixed else part
 
-    @rule(target=sequences, tokens=TOKENS, salt=SALTS, share=st.booleans(), part=st.integers(0, 12))
-    def open(self, tokens: list[int], salt: str | None, share: bool, part: int) -> Any:
+    def prompt_part(self, index: int, prompt_len: int) -> int:
+        positions = range(index * self.size, (index + 1) * self.size)
+        return len([position for position in positions if position < prompt_len])
+
+    @rule(
+        target=sequences,
+        tokens=TOKENS,
+        salt=SALTS,
+        share=st.booleans(),
+        part=st.integers(0, 12),
+        prompt_len=st.sampled_from([12, 12, 1, 4, 6]),
+    )
+    def open(
+        self, tokens: list[int], salt: str | None, share: bool, part: int, prompt_len: int
+    ) -> Any:
         """Admit a prompt, or its first chunk, behind its cached prefix."""
-        seq = Tracked(self.new_id(), tokens, salt)
+        seq = Tracked(self.new_id(), tokens, salt, prompt_len=prompt_len)
         hits = self.check_lookup(tokens, salt, seq.chain) if share else []
+        return self.admit(seq, part, hits)
+
+    @rule(target=sequences, seq=consumes(sequences), part=st.integers(0, 12))
+    def come_back(self, seq: Tracked, part: int) -> Any:
+        """A preempted sequence takes only blocks that it would compute itself (I52)."""
+        if seq.seq_id not in self.live:
+            return multiple()
+        self.both(lambda blocks: blocks.free(seq.seq_id))
+        del self.live[seq.seq_id]
+        seq.is_mixed = False
+        hits = self.check_lookup(seq.tokens, seq.salt, seq.chain, seq.prompt_len)
+        return self.admit(seq, part, hits)
+
+    def admit(self, seq: Tracked, part: int, hits: list[int]) -> Any:
+        tokens = seq.tokens
+        own = [self.prompt_part(index, seq.prompt_len) for index in range(len(hits))]
+        seq.is_mixed = [self.prompt_parts[block] for block in hits] != own
         seq.computed = len(hits) * self.size
         if not self.allocate(seq, max(seq.computed + 1, len(tokens) - part), hits):
             return multiple()
@@ -169,18 +209,30 @@ class BlockManagerPair(RuleBasedStateMachine):
         return seq
 
     def check_lookup(
-        self, tokens: list[int], salt: str | None, chain: list[Any] | None = None
+        self,
+        tokens: list[int],
+        salt: str | None,
+        chain: list[Any] | None = None,
+        prompt_len: int | None = None,
     ) -> list[int]:
-        """I25, I26, I29: the longest run of full cached blocks, leaving a token to compute."""
+        """I25, I26, I29: the longest run of full cached blocks, leaving a token to compute.
+
+        I52: with `prompt_len`, of those that a sequence with such a prompt computes to these bits.
+        """
         before = snapshot(self.engine)
-        hits: list[int] = self.both(lambda blocks: blocks.cached_blocks(tokens, salt))
-        assert self.engine.cached_blocks(tokens, salt, chain) == hits
+        hits: list[int] = self.both(
+            lambda blocks: blocks.cached_blocks(tokens, salt, prompt_len=prompt_len)
+        )
+        assert self.engine.cached_blocks(tokens, salt, chain, prompt_len) == hits
         assert snapshot(self.engine) == before
         known = {content: block for block, content in cached_contents(self.engine).items()}
         expected = []
         while (len(expected) + 1) * self.size < len(tokens):
             content = tuple(tokens[: (len(expected) + 1) * self.size]), salt
             if content not in known:
+                break
+            part = self.prompt_part(len(expected), 12 if prompt_len is None else prompt_len)
+            if prompt_len is not None and self.prompt_parts[known[content]] != part:
                 break
             expected.append(known[content])
         assert hits == expected, "I26"
@@ -214,14 +266,13 @@ class BlockManagerPair(RuleBasedStateMachine):
         known, start = len(seq.tokens), seq.computed
         drafted = seq.seq_id in self.live and self.allocate(seq, known, [])
         if drafted and finder:
-            self.open([*seq.tokens, 0], seq.salt, share=True, part=0)
+            self.open([*seq.tokens, 0], seq.salt, share=True, part=0, prompt_len=12)
         drafted = drafted and self.allocate(seq, known + len(drafts), [])
         seq.tokens += drafts[:num_right]
         if drafted:
             seq.computed = len(seq.tokens)
             table = self.engine.block_table(seq.seq_id)
-            for index in range(start // self.size, seq.computed // self.size):
-                self.written[table[index]] = tuple(seq.tokens[: (index + 1) * self.size]), seq.salt
+            self.note_written(seq, start // self.size, seq.computed)
         self.both(lambda blocks: blocks.trim(seq.seq_id, seq.computed))
         if drafted:
             kept = blocks_for(seq.computed, self.size)
@@ -246,6 +297,7 @@ class BlockManagerPair(RuleBasedStateMachine):
         full = max(0, seq.computed // self.size - drop)
         computed = full * self.size if prefix_only else seq.computed
         child = Tracked(self.new_id(), seq.tokens[:computed], seq.salt, computed)
+        child.prompt_len, child.is_mixed = seq.prompt_len, seq.is_mixed
         num_blocks = full if prefix_only else None
         refs = list(self.engine.gpu.refs) + list(self.engine.cpu.refs)
         self.both(lambda blocks: blocks.fork(seq.seq_id, child.seq_id, num_blocks))
@@ -291,9 +343,9 @@ class BlockManagerPair(RuleBasedStateMachine):
     def reset(self) -> None:
         self.both(lambda blocks: blocks.reset_prefix_cache())
 
-    @rule(tokens=TOKENS, salt=SALTS)
-    def look_up(self, tokens: list[int], salt: str | None) -> None:
-        self.check_lookup(tokens, salt)
+    @rule(tokens=TOKENS, salt=SALTS, prompt_len=st.sampled_from([None, 0, 1, 4, 6, 12]))
+    def look_up(self, tokens: list[int], salt: str | None, prompt_len: int | None) -> None:
+        self.check_lookup(tokens, salt, None, prompt_len)
 
     @rule(child=sequences, parent=sequences)
     def fork_into_used(self, child: Tracked, parent: Tracked) -> None:

@@ -7,6 +7,7 @@ under drawn settings: chunks, blocks, pools that preempt, schedulers, steps plan
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -123,3 +124,23 @@ def test_i52_the_same_bits_in_a_crowd(drawn: tuple[Pool, dict[str, Any], list[Gu
     saw("crowds")
     saw("requests of crowds compared", len(compared))
     saw("a preemption in a crowd", stats.num_recomputed + stats.num_swapped_out > 0)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3])
+def test_i52_what_another_prefilled_is_not_what_a_preempted_request_had_generated(
+    block_size: int,
+) -> None:
+    """Preempted, it finds the tokens that it had generated in the cache: as another's prompt."""
+    plain: dict[str, Any] = {
+        "temperature": 0.0, "n": 1, "use_beam_search": False, "ignore_eos": True, "logprobs": 2,
+    }  # fmt: skip
+    prompt = [10, 3, 5, 7, 12]
+    late = Request("late", prompt, plain | {"max_tokens": 20}, step=1, arrival_time=1.0)
+    pool = Pool(block_size, 1 + -(-42 // block_size))
+    alone = serve_one_by_one(LARGE, [late])["late"]
+    generated = list(alone.outputs[0].token_ids)
+    first = Request("first", [*prompt, *generated[:13], 4], plain | {"max_tokens": 14})
+    engine = build_one(pool, **AT_ONCE, preemption_mode="recompute")
+    together = serve(InProcess(engine), [first, late])
+    assert engine.stats().num_recomputed and together["late"].num_cached_tokens
+    assert said(together["late"]) == said(alone)
