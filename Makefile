@@ -15,7 +15,7 @@ MINUTES ?= 30
 
 help:
 	@echo "make demo      complete a few prompts with SmolLM2 (downloads 93 MB the first time)"
-	@echo "make test      every test, with a tenth of its cases and few random examples; SEED=1 has other cases"
+	@echo "make test      the tests, with a tenth of the cases and of the slow ones, and few random examples; SEED=1 has others"
 	@echo "make test-all  all cases; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
 	@echo "make coverage  the oracle's hand-written examples: 100 % of lines and branches of reference/"
 	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
@@ -45,7 +45,7 @@ demo: .venv/.installed-run
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 PROPERTIES := -m hypothesis $(PARALLEL) tests/reference reference
 REST := $(PARALLEL) --ignore=tests/reference --ignore=reference
-# Every test, but a share of the cases of those that have parameters, and few random examples.
+# A share of the slow tests and of the cases of tests with parameters, and few random examples.
 SEED ?= 0
 SHARE := --share 10 --share-seed $(SEED)
 test: export HYPOTHESIS_PROFILE ?= few

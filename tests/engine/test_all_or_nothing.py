@@ -148,6 +148,7 @@ def test_what_enqueue_left_running_is_waited_for(llm) -> None:
     check_others_can_use_it(llm)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
     """Also in the middle of the scheduler, the block manager or the outputs."""
     engine, prompts = llm.llm_engine, {"a": "AB" * 5, "b": "AB" * 4 + "D"}

@@ -118,6 +118,7 @@ CONFIGS = {"triton_decode": TritonDecodeConfig(16), "triton_prefill": TritonPref
 PARAMS = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, logprobs=2)
 
 
+@pytest.mark.slow
 def test_i52_whole_engines_with_a_gpu_s_kernels(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreted. Alone, and beside others in chunks of 20 tokens, with a rest of one token.
 

@@ -57,6 +57,7 @@ def drafting(model: Path, **keys: Any) -> dict[str, Any]:
     return {"speculative_config": {"model": str(model), **own, **keys}}
 
 
+@pytest.mark.slow
 def test_it_changes_no_answer(folder: Path) -> None:
     plain = outputs(LLM(str(folder / "target"), **SMALL))
     steps = {}
@@ -75,6 +76,7 @@ def test_it_changes_no_answer(folder: Path) -> None:
     assert steps["probabilistic"] < steps["target"] < steps["short"] <= steps["draft"] < 30
 
 
+@pytest.mark.slow
 def test_the_target_may_get_other_weights(folder: Path, tmp_path: Path) -> None:
     """The draft's are then those of another model, and the answers the new one's."""
     path, _ = tiny_llama(tmp_path / "new", seed=5)
@@ -95,6 +97,7 @@ def test_it_may_run_eagerly(folder: Path, own: bool | None, engine: bool) -> Non
     assert worker.steps.enforce_eager is engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "cache"), [("bfloat16", "auto"), ("float32", "int8")])
 def test_other_numbers(folder: Path, dtype: Any, cache: Any) -> None:
     kind = {"dtype": dtype, "kv_cache_dtype": cache}
@@ -131,6 +134,7 @@ def test_its_blocks_are_part_of_the_memory(folder: Path, caplog: pytest.LogCaptu
     assert alone.llm_engine.stats().num_blocks == 30
 
 
+@pytest.mark.slow
 def test_a_warm_up_compiles_its_steps(folder: Path) -> None:
     llm = LLM(str(folder / "target"), warmup=True, **SMALL, **drafting(folder / "draft"))
     draft: Any = llm.llm_engine._draft
@@ -178,6 +182,7 @@ def test_what_cannot_be_a_draft_is_refused_by_name(
         LLM(str(folder / "target"), **SMALL, **drafting(tmp_path / "nowhere"))
 
 
+@pytest.mark.slow
 def test_vocabularies_are_compared_by_their_tokens(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +208,7 @@ def test_vocabularies_are_compared_by_their_tokens(
     assert "31 tokens, 29 of them the same), and the draft model has a tokenizer" in why
 
 
+@pytest.mark.slow
 def test_async_llm_starts_one(folder: Path) -> None:
     """In the engine's process, from a mapping with the model's path."""
     plain = outputs(LLM(str(folder / "target"), **SMALL))
@@ -236,6 +242,7 @@ def test_flags_name_one() -> None:
         assert (found.model, found.num_speculative_tokens) == ("org/small", 5)
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_default_model_drafts_for_itself(smollm2_path: Path) -> None:
     """On real text, greedy: all is right, in as many steps as that takes."""

@@ -68,6 +68,7 @@ def assert_prompt_logprobs(transformer, output, num_top: int) -> None:
 kinds = st.sampled_from(["scored", "scored", "samples", "plain", "embedded"])
 
 
+@pytest.mark.slow
 @given(
     batch=st.lists(st.tuples(prompts, kinds), min_size=1, max_size=5),
     way=st.sampled_from(list(WAYS)),
@@ -104,6 +105,7 @@ def test_i39_prompt_logprobs_are_those_of_one_full_pass(
         event(f"preempted: {way}")
 
 
+@pytest.mark.slow
 @given(
     batch=st.lists(prompts, min_size=1, max_size=5),
     way=st.sampled_from(list(WAYS)),

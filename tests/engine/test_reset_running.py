@@ -57,6 +57,7 @@ def outputs_of(llm: LLM, resets: set[int]) -> list[Any]:
     return [found[str(i)] for i in range(len(PROMPTS))]
 
 
+@pytest.mark.slow
 @given(ahead=st.booleans(), few=st.booleans(), resets=st.sets(st.integers(0, 15), max_size=4))
 def test_outputs_are_the_same(
     llms: dict[tuple[bool, bool], LLM], ahead: bool, few: bool, resets: set[int]

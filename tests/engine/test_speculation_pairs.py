@@ -160,6 +160,7 @@ def test_guesses_change_nothing_beside_an_option(kind: str) -> None:
         assert same == ["best_of", "processor", "trace", "no guess"]
 
 
+@pytest.mark.slow
 def test_guesses_change_nothing_beside_two_options() -> None:
     """Each pair with one of the drafters, in turns."""
     kinds = itertools.cycle(KINDS)

@@ -1,6 +1,7 @@
 """A runner that only bytes reach, as in another process: the same for every kind of request."""
 
 import numpy as np
+import pytest
 
 from jax_engine import LLM, PoolingParams, SamplingParams
 from jax_engine.engine import build
@@ -45,6 +46,7 @@ def outputs(llm: LLM) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_bytes_reach_gives_the_same(of_bytes, monkeypatch) -> None:
     wanted = outputs(LLM(of_bytes, num_gpu_blocks_override=120, **SETTINGS))
     assert set(wanted) == {*KINDS, "embedding", "embedded tokens"}

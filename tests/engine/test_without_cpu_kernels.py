@@ -62,6 +62,7 @@ def expected(model: Path) -> list[list[int]]:
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [

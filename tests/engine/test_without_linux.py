@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jax_engine import LLM, SamplingParams
 from tests.meta.trees import ROOT
 from tests.support.tiny_llama import tiny_llama
@@ -56,6 +58,7 @@ print(json.dumps(list(output.outputs[0].token_ids)))
 """
 
 
+@pytest.mark.slow
 def test_the_same_tokens(tmp_path: Path) -> None:
     model = str(tiny_llama(tmp_path / "tiny")[0])
     params = SamplingParams(temperature=0.0, max_tokens=6)

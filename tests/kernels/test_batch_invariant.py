@@ -128,6 +128,7 @@ def steps(draw: st.DrawFn) -> tuple[int, list[list[Part]]]:
     return prompt, cut
 
 
+@pytest.mark.slow
 @given(steps(), st.sampled_from(["float32", "bfloat16"]), st.sampled_from(list(OPTIONS)))
 @example((20, [[Part(0, 19, 20)], [Part(0, 20, 21)], [Part(0, 17, 23)]]), "float32", "plain")
 @example((20, [[Part(1, 5, 6), Part(0, 19, 20), Part(2, 299, 300)]]), "bfloat16", "all")

@@ -100,6 +100,7 @@ print(compiled, handlers)
 """
 
 
+@pytest.mark.slow
 def test_a_later_process_compiles_nothing() -> None:
     """The first of the two may have to; where code was not found again, the second one would."""
     command = [sys.executable, "-c", LOAD, ATTENTION, *OTHERS, *ON_DEMAND]

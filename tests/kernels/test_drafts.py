@@ -135,6 +135,7 @@ def rows_of(dtype: str, count: int, old: int, window: int | None) -> None:
     numba(case, {"window": window, "prompt_lens": np.zeros(3, np.int32)})
 
 
+@pytest.mark.slow
 def test_drafts_read_a_context_once(tmp_path: Path) -> None:
     """Keys and values that products are given: of k + 1 queries as many as of one."""
     cases = [

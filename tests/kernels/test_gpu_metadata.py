@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def metadata_of(lengths: list[tuple[int, int]], tile_queries: int) -> GpuMetadat
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 40)), max_size=SEQS - 1),
     st.sampled_from([1, 4, 16]),

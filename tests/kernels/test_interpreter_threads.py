@@ -57,11 +57,13 @@ def test_threads_are_counted_as_xla_counts_them(environment: dict[str, str]) -> 
     assert counted == made
 
 
+@pytest.mark.slow
 def test_as_many_threads_as_warpgroups_are_enough() -> None:
     ended = python(ATTEND, NPROC="3")
     assert ended.stdout.strip() == "True", ended.stderr
 
 
+@pytest.mark.slow
 def test_one_thread_too_few_is_said_in_words() -> None:
     ended = python(ATTEND, NPROC="2")
     said = "ValueError: interpreting this Mosaic kernel takes 3 threads of XLA, which has 2 in this"

@@ -52,6 +52,7 @@ ranks = st.sampled_from([0, 1, 3, 8, 16, 17, 33, 64])
 groups = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 9, 40]), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @example(counts=[1], alone=0, in_size=1, sizes=[1], given=[1], biased=True, dtype=jnp.float32,
          seed=0)  # fmt: skip
 @given(

@@ -120,6 +120,7 @@ def test_any_number_of_warpgroups_agrees_with_the_oracle(
     assert_agrees(got, case, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [80, 256])
 def test_every_swizzle_and_the_largest_head(head_dim: int) -> None:
     case = make_case(MIXED, head_dim, (8, 1, 2, head_dim), SIZES)

@@ -60,6 +60,7 @@ ranks = st.sampled_from([0, 1, 8, 16, 17, 32])
 
 
 # The interpreter compiles each shape anew: there are few, and rows and slots vary.
+@pytest.mark.slow
 @example([], 1, 64, (32,), [16] * 12, False, jnp.float32, 0)  # one row, which has no adapter
 @example([1], 0, 64, (32,), [16] * 12, True, jnp.bfloat16, 0)
 @example([64, 1], 0, 592, (64, 16, 16), [16, 0] * 6, True, jnp.float32, 0)
@@ -119,6 +120,7 @@ def test_more_adapters_than_stages_in_one_tile() -> None:
     close(added(case, out), case, out)
 
 
+@pytest.mark.slow
 def test_a_row_is_the_same_whatever_is_beside_it() -> None:
     """Alone, among few and among many, of other adapters, in another order and another slot."""
     rng = np.random.default_rng(0)

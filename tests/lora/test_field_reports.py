@@ -91,6 +91,7 @@ def test_unchanged_files_are_not_read_again_in_place(
     assert known.adapter(again) is not first and reads == ["a", "a"]
 
 
+@pytest.mark.slow
 def test_no_more_is_compiled_at_the_start(tmp_path: Path) -> None:
     """One program serves rows with adapters and rows without, on a CPU."""
     path, _ = tiny_llama(tmp_path / "model", vocab_size=VOCAB, max_position_embeddings=64)

@@ -18,6 +18,7 @@ HEAD = {
 }
 
 
+@pytest.mark.slow
 def test_every_row_has_its_adapter_and_all_run(tmp_path: Path) -> None:
     model = files.model_folder(tmp_path / "model", TINY)
     engines = cost.Engines(model, "float32", "dummy", 4, tmp_path / "adapters")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.curves.__main__ import CURVES
 from benchmarks.curves.curve import Series
 from benchmarks.curves.page import table
@@ -18,6 +20,7 @@ def test_the_exponent_is_that_of_the_upper_half() -> None:
     assert abs(Series("O(1)", {10: 3.0, 100: 3.0}).exponent) < 1e-9
 
 
+@pytest.mark.slow
 def test_every_curve_is_measured_in_miniature(tmp_path: Path) -> None:
     output = tmp_path / "curves.json"
     command = [sys.executable, "-m", "benchmarks.curves", "--smoke", "--save", "--output"]

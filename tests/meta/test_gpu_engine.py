@@ -110,6 +110,7 @@ def test_a_peer_gets_the_requests_that_we_get() -> None:
     assert {job.arrival_s for job in first} == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accepts", [False, True])
 def test_a_draft_model_s_stream_in_miniature(
     accepts: bool, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from tests.support import memory_maps
 from tests.support.memory_maps import MemoryMaps, forget_programs, num_maps
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(num_maps() == 0, reason="nobody says how many maps a process has")
 def test_programs_that_are_forgotten_leave_no_maps() -> None:
     before = num_maps()

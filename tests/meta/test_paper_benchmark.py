@@ -74,6 +74,7 @@ def test_figures_in_miniature(name: str) -> None:
     assert figure.title in figure.text(name)
 
 
+@pytest.mark.slow
 def test_measured_figures_in_miniature(tmp_path: Path) -> None:
     """In a process of its own: shapes of stubs are not checked there."""
     output = tmp_path / "paper.json"

@@ -121,6 +121,7 @@ def test_rows_of_the_comparison_are_medians_of_requests() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_host_s_time_is_that_of_steps_with_as_many_tokens_as_there_may_be() -> None:
     """In a process of its own: the stub in the model's place has no shapes to check."""
     command = [sys.executable, "-m", "benchmarks.speculation.host", "--smoke"]

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.step_profile.page import tables
 from benchmarks.step_profile.parts import PARTS, parts_of_instructions
 from benchmarks.step_profile.trace import WINDOW, attribute
@@ -49,6 +51,7 @@ def test_each_instant_goes_to_what_is_at_work() -> None:
     assert spent == {"dispatch": 20, "rest": 40, "QKV": 30, "attention over pages": 10}
 
 
+@pytest.mark.slow
 def test_a_profile_in_miniature() -> None:
     command = [sys.executable, "-m", "benchmarks.step_profile", "--smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

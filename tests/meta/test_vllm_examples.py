@@ -93,6 +93,7 @@ def home(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield models.hub_cache(tmp_path_factory.mktemp("home"))
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_a_stand_in_has_its_head(
     smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

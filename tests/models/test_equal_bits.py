@@ -116,6 +116,7 @@ def test_i52_a_sequence_s_logits_depend_on_nothing_else(
     check(name, dtype, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -142,6 +143,7 @@ def check(name: str, dtype: str, folder: Path) -> None:
         assert not differing.size, f"{way}: positions {differing}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), [("qwen3", "float32"), ("bloom", "bfloat16")])
 def test_i52_with_a_gpu_s_kernels(name: str, dtype: str, tmp_path: Path) -> None:
     """I52 with `batch_invariant`, whose kernels for GPUs are interpreted here."""

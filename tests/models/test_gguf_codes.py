@@ -105,6 +105,7 @@ def test_a_model_computes_with_codes(types: tuple[str, ...], tmp_path: Path) -> 
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("formats")
 def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
     decoded = write_quantised(tmp_path / "m.gguf", ("Q4_1",))

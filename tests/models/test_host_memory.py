@@ -67,6 +67,7 @@ def test_limits_of_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         check_fits("more", 123456790)
 
 
+@pytest.mark.slow
 def test_a_limit_of_addresses(tmp_path: Path) -> None:
     """`ulimit -v` in a process of its own: too little for the weights."""
     config = tiny.CONFIGS["plain"] | {"vocab_size": 8_000_000}

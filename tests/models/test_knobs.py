@@ -57,6 +57,7 @@ def oracle_logits(config: TransformerConfig, weights: knobs.Weights, ids: list[i
     return model.compute_logits(hidden)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats_of", FORMATS.values(), ids=FORMATS)
 @settings(  # each example compiles a model
     max_examples=max(2, settings().max_examples // 8),

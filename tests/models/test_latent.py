@@ -43,6 +43,7 @@ def engine(folder: Path, **settings: Any) -> LLM:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"), [("deepseek_v2_lite", "recompute"), ("deepseek_v3", "swap")]
 )
@@ -59,6 +60,7 @@ def test_i30_the_same_tokens_under_chunks_preemption_and_prefixes(
     assert llm.llm_engine.scheduler.num_preemptions[mode] > 0
 
 
+@pytest.mark.slow
 def test_i30_forks_copy_blocks_of_latents(tmp_path: Path) -> None:
     """Two samples share their prompt's last block until they write; both are all but greedy."""
     write(CASES["deepseek_v2"], tmp_path)
@@ -69,6 +71,7 @@ def test_i30_forks_copy_blocks_of_latents(tmp_path: Path) -> None:
     assert [one.token_ids for one in output.outputs] == [expected, expected]
 
 
+@pytest.mark.slow
 def test_i39_latents_of_8_bits(tmp_path: Path) -> None:
     """fp8: every greedy token is the oracle's over the same cache, up to rounding."""
     config, named = MODELS["deepseek_v3"]
@@ -104,6 +107,7 @@ def test_a_token_takes_a_latent_and_the_rotated_part_in_each_layer() -> None:
     assert block_bytes(config, 16, "float32") == 3 * 16 * (20 + 8) * 4
 
 
+@pytest.mark.slow
 def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     """No instruction makes another array as large as one of the matrices."""
     wide = {"hidden_size": 64, "intermediate_size": 192, "moe_intermediate_size": 128}

@@ -35,6 +35,7 @@ print((peak - before) / model.num_bytes)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="another system does not say")
 def test_the_peak_is_near_the_size_of_the_codes(tmp_path: Path) -> None:
     write_quantised(tmp_path / "m.gguf", ("Q4_1", "Q8_0"))

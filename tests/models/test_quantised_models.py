@@ -124,6 +124,7 @@ def test_logits_are_those_of_the_decoded_weights(case: str, tmp_path: Path) -> N
     assert (sizes[0] < sizes[1]) == (case in CASES)
 
 
+@pytest.mark.slow
 def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
     decoded = write_quantised(tmp_path, "gptq")
     settings: dict[str, Any] = {"max_model_len": 64, "num_gpu_blocks_override": 32}
@@ -137,6 +138,7 @@ def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
     assert tokens == logits.argmax(axis=1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("formats")
 def test_experts_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
     """Their rows are columns where they are numbers, and gate and up lie in turns."""

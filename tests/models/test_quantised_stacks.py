@@ -34,6 +34,7 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax_engine.operations.formats.backend_for", chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["gptq", "gptq-act-order"])
 def test_logits_of_a_prompt_and_of_tokens_after_it(case: str, tmp_path: Path) -> None:
     """As near to the oracle's as those of the same numbers that are held in bfloat16."""

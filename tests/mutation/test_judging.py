@@ -26,6 +26,7 @@ def collect(*paths: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_whole_suites_need_not_have_run() -> None:
     """A run of both fails if one of their events never happened. Here nothing is run."""
     suites = [f"tests/properties/test_engine_{one}.py" for one in ("shell", "against_reference")]
@@ -41,6 +42,7 @@ def test_a_file_that_cannot_be_imported_ends_it(tmp_path: Path) -> None:
     assert "and on" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
     """A fork of a process that has a device hangs when it uses it."""
     early = tmp_path / "test_early.py"
