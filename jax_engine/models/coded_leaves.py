@@ -6,12 +6,19 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jax_engine.errors import ConfigError
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.leaves import Leaf, leaf_name
+from jax_engine.models.shares import Shares
+from jax_engine.modes import DEQUANTIZED
 from jax_engine.operations import coded_format, w8a8_format
-from jax_engine.weights.code_sources import CodesSource, is_ordered, parts_of_rows
+from jax_engine.parallel.divided import listed, sizes_that_fit
+from jax_engine.weights.code_sources import RowsOfCodes, is_ordered, parts_of_rows
+from jax_engine.weights.columns import cuts_groups
 from jax_engine.weights.format import Weight, WeightFormat
-from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.tensor_source import CodesSource, TensorSource
 from jax_engine.weights.transforms import Transform, elements
+from jax_engine.weights.w8a8 import W8A8
 
 
 def coded_formats(
@@ -42,6 +49,50 @@ def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightF
     used = {kind for rows in layers for kind, _ in rows}
     kinds = tuple(kind for kind in source.kinds if kind in used)
     return coded_format(kinds, layers, one, leaf.format, ordered=ordered)
+
+
+def check_cuts(coded: Mapping[str, WeightFormat], shares: Shares, spec: ModelSpec) -> None:
+    """Refuses codes that devices cannot share.
+
+    Args:
+        coded: the formats of a share's leaves.
+        spec: the whole model.
+
+    Raises:
+        ConfigError: Inputs are rounded by rows, which are cut; or columns lie in another order; or
+            a cut would divide a group with one scale.
+    """
+    size = shares.mesh.size
+    if any(isinstance(one, W8A8) for one in coded.values()):
+        raise ConfigError(
+            "tensor_parallel_size must be 1 for weights whose inputs are rounded to 8 bits, by the "
+            f"largest number of a row that devices would share, got {size}: give "
+            f"quantization={DEQUANTIZED!r}"
+        )
+    for name, weight_format in coded.items():
+        cut = shares.cuts.get(name)
+        if cut is None or not cut.by_columns:
+            continue
+        assert isinstance(weight_format, RowsOfCodes)
+        declared = shares.whole[name].declared
+        if weight_format.ordered:
+            raise ConfigError(
+                f"tensor_parallel_size must be 1 for codes in another order of columns (g_idx of "
+                f"{declared}), got {size}: quantise with desc_act=False, or give "
+                f"quantization={DEQUANTIZED!r}"
+            )
+        kinds, total = weight_format.kinds, cut.total
+        if any(cuts_groups(kind, total // size) for kind in kinds):
+            sizes = [
+                one
+                for one in sizes_that_fit(spec)
+                if not any(cuts_groups(kind, total // one) for kind in kinds)
+            ]
+            raise ConfigError(
+                f"tensor_parallel_size must leave groups of {max(one.group for one in kinds)} "
+                f"columns whole that have one scale, of the {total} of {declared}: "
+                f"{listed(sizes)}, got {size}"
+            )
 
 
 def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:

@@ -20,7 +20,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.cache_scales import read_scales
 from jax_engine.models.check_tensors import starts_of_layers
 from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
-from jax_engine.models.coded_leaves import coded_formats, w8a8_formats, with_formats
+from jax_engine.models.coded_leaves import check_cuts, coded_formats, w8a8_formats, with_formats
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -30,12 +30,13 @@ from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.models.shares import Shares
+from jax_engine.models.shares import Shares, shares_of
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
-from jax_engine.parallel.cuts import cuts_of
 from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
 from jax_engine.parallel.mesh import DeviceMesh
+from jax_engine.weights.format import WeightFormat
+from jax_engine.weights.transforms import Transform
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -156,37 +157,39 @@ def open_model(
     config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
     leaves = abstract_leaves(state, spec)
-    tensors, kv_scales, coded = None, None, {}
-    if quantization == W8A8:
-        coded = w8a8_formats(leaves)
+    tensors, kv_scales = None, None
     if load_format != "dummy":
         tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
-        if quantization not in (DEQUANTIZED, W8A8):
-            coded = coded_formats(tensors.source, leaves, tensors.transforms)
         starts = starts_of_layers(tensors.transforms.values())
         kv_scales = read_scales(tensors.source, starts, spec)
+    share, shares = spec, None
+    if tensor_parallel_size > 1:
+        share = divided(spec, tensor_parallel_size)
+        graphdef, state = abstract_decoder(share, dtype)
+        own = abstract_leaves(state, share)
+        shares = shares_of(DeviceMesh(tensor_parallel_size), spec, leaves, own)
+    own, made_of = _own(leaves, tensors, shares)
+    coded: Mapping[str, WeightFormat] = {}
+    if quantization == W8A8:
+        coded = w8a8_formats(own)
+    elif tensors is not None and quantization != DEQUANTIZED:
+        coded = coded_formats(tensors.source, own, made_of)
     if coded and batch_invariant:
         raise ConfigError(
             "batch_invariant needs weights that are held as numbers on this device, and these are "
             f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
             "batch_invariant out"
         )
-    if coded and tensor_parallel_size > 1:
-        raise ConfigError(
-            "tensor_parallel_size must be 1 for weights that are held as codes, which are not cut "
-            f"over devices yet, got {tensor_parallel_size} (quantization={quantization!r}): give "
-            f"quantization={DEQUANTIZED!r}"
-        )
+    if coded and shares is not None:
+        check_cuts(coded, shares, spec)
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
-        leaves = abstract_leaves(state, spec)
+        own = abstract_leaves(state, share)
     num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
-    mesh, shares = None, None
-    if tensor_parallel_size > 1:
-        share = divided(spec, tensor_parallel_size)
-        mesh = DeviceMesh(tensor_parallel_size)
-        graphdef, state, shares = _shared(spec, share, dtype, leaves, mesh)
-        leaves = shares.leaves
+    mesh = None
+    if shares is not None:
+        shares = dataclasses.replace(shares, leaves=own)
+        mesh, state = shares.mesh, jax.tree.map(shares.mesh.abstract, state)
         config = dataclasses.replace(config, spec=with_repeated_heads(spec, mesh.size))
         if kv_scales is not None:
             kv_scales = np.repeat(kv_scales, config.spec.num_kv_heads // spec.num_kv_heads, axis=2)
@@ -196,7 +199,7 @@ def open_model(
         params=state,
         source=source,
         num_parameters=num_parameters,
-        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()) * tensor_parallel_size,
+        num_bytes=sum(leaf.num_bytes for leaf in own.values()) * tensor_parallel_size,
         head=_head(config, tensors, seed),
         kv_scales=kv_scales,
         mesh=mesh,
@@ -204,22 +207,17 @@ def open_model(
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
-    return ModelFiles(abstract, leaves, gguf, tensors, seed, shares)
+    return ModelFiles(abstract, own, gguf, tensors, seed, shares)
 
 
-def _shared(
-    spec: ModelSpec, share: ModelSpec, dtype: Any, whole: Mapping[str, Leaf], mesh: DeviceMesh
-) -> tuple[Any, nnx.State, Shares]:
-    """The graph of one device's share, the shapes of all shares joined, and how to load them.
-
-    Args:
-        whole: the leaves of the whole model.
-    """
-    graphdef, state = abstract_decoder(share, dtype)
-    shapes = {name: leaf.matrix.shape for name, leaf in whole.items()}
-    cuts = cuts_of(shapes, spec, mesh.size)
-    shares = Shares(mesh, whole, abstract_leaves(state, share), cuts)
-    return graphdef, jax.tree.map(mesh.abstract, state), shares
+def _own(
+    leaves: dict[str, Leaf], tensors: CheckedTensors | None, shares: Shares | None
+) -> tuple[dict[str, Leaf], Mapping[str, Transform]]:
+    """The leaves that a device holds, and how they are made: its share, or all of them."""
+    made_of = {} if tensors is None else tensors.transforms
+    if shares is None:
+        return leaves, made_of
+    return shares.leaves, shares.transforms(made_of, rank=0)  # the shares are alike
 
 
 def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:

@@ -10,15 +10,29 @@ import jax
 import numpy as np
 
 from jax_engine.host_memory import allocating
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.dummy import random_values
 from jax_engine.models.leaves import Leaf
 from jax_engine.models.load_leaves import load_leaves, packed
-from jax_engine.parallel.cuts import Cut
+from jax_engine.parallel.cuts import Cut, cuts_of
 from jax_engine.parallel.mesh import DeviceMesh
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 
 Arrays = dict[str, dict[str, jax.Array]]
+
+
+def shares_of(
+    mesh: DeviceMesh, spec: ModelSpec, whole: Mapping[str, Leaf], leaves: dict[str, Leaf]
+) -> "Shares":
+    """How the leaves of the whole model become those of the devices.
+
+    Args:
+        spec: the whole model.
+        leaves: those of one device's share.
+    """
+    shapes = {name: leaf.matrix.shape for name, leaf in whole.items()}
+    return Shares(mesh, whole, leaves, cuts_of(shapes, spec, mesh.size))
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,7 @@ class Shares:
         """
         each = []
         for rank, device in enumerate(self.mesh.each):
-            own = {name: self._transform(name, one, rank) for name, one in transforms.items()}
+            own = self.transforms(transforms, rank)
             with jax.default_device(device):
                 each.append(load_leaves(source, self.leaves, own))
         return {name: self._joined([one[name] for one in each]) for name in self.leaves}
@@ -52,6 +66,10 @@ class Shares:
     def random(self, seed: int) -> Arrays:
         """Random weights, the same as of one device; see `random_leaves`."""
         return {name: self._random(name, leaf, seed) for name, leaf in self.whole.items()}
+
+    def transforms(self, transforms: Mapping[str, Transform], rank: int) -> dict[str, Transform]:
+        """How a device's leaves are made, from how those of the whole model are."""
+        return {name: self._transform(name, one, rank) for name, one in transforms.items()}
 
     def _transform(self, name: str, whole: Transform, rank: int) -> Transform:
         cut = self.cuts.get(name)

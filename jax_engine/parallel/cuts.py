@@ -11,6 +11,7 @@ import numpy as np
 
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.model_spec import ModelSpec
+from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
 
 ROWS, COLUMNS = -2, -1
@@ -43,7 +44,19 @@ class Cut:
         return self._rows(whole, ndim, rank)
 
     def _rows(self, part: Declaration, ndim: int, rank: int) -> Transform:
+        if self.by_columns and ndim > 1:
+            start, stop = (int(self.places[rank][place]) for place in (0, -1))
+            return Columns(part, start, stop + 1, self.total)
         return Rows(part, self.places[rank], self.total, self.axis + ndim)
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether each device holds a run of columns, so that its products are part of a sum."""
+        share = self.total // len(self.places)
+        return self.axis == COLUMNS and all(
+            np.array_equal(one, np.arange(share) + rank * share)
+            for rank, one in enumerate(self.places)
+        )
 
     def share(self, values: np.ndarray, rank: int) -> np.ndarray:
         """A device's share of the whole leaf's numbers."""

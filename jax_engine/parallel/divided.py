@@ -25,7 +25,8 @@ def divided(spec: ModelSpec, size: int) -> ModelSpec:
     _check_kinds(spec, size)
     if not fits(spec, size):
         raise ConfigError(
-            f"tensor_parallel_size must divide {_numbers(spec)}: {_sizes(spec)}, got {size}"
+            f"tensor_parallel_size must divide {_numbers(spec)}: "
+            f"{listed(sizes_that_fit(spec))}, got {size}"
         )
     return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
 
@@ -128,7 +129,12 @@ def _numbers(spec: ModelSpec) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def _sizes(spec: ModelSpec) -> str:
-    """The sizes that fit: "1, 2 or 4"."""
-    found = [str(size) for size in range(1, spec.num_heads + 1) if fits(spec, size)]
+def sizes_that_fit(spec: ModelSpec) -> list[int]:
+    """How many devices can share all heads and feed-forward networks evenly."""
+    return [size for size in range(1, spec.num_heads + 1) if fits(spec, size)]
+
+
+def listed(sizes: list[int]) -> str:
+    """Sizes for people: "1, 2 or 4"."""
+    found = [str(size) for size in sizes]
     return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]

@@ -1,42 +1,31 @@
 """Checkpoints whose matrices can be read as rows of codes, and formats that hold such rows."""
 
 import abc
-import math
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from functools import partial
 
 import numpy as np
 
 from jax_engine.errors import WeightsError
 from jax_engine.weights.codes import Kind, row_dtype
+from jax_engine.weights.columns import Columns
 from jax_engine.weights.finite import check_finite, rows_are_finite
 from jax_engine.weights.format import Matrix, WeightFormat
 from jax_engine.weights.row_moves import moves_rows
-from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Shape, Transform, Words
+from jax_engine.weights.tensor_source import CodesSource, TensorSource
+from jax_engine.weights.transforms import (
+    Concatenate,
+    Heads,
+    Rows,
+    Shape,
+    Stack,
+    Transform,
+    Words,
+    resized,
+    transform_of,
+)
 
 ORDER = "order"  # the array of the columns' order, in formats that have one
-
-
-@runtime_checkable
-class CodesSource(TensorSource, Protocol):
-    """Tensors by name, of which some are quantised.
-
-    `read_into` writes numbers into an array of floats, and rows of codes into one of records.
-    """
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of all rows. The `kind` of a record that was read is an index into it."""
-
-    def kind(self, name: str) -> Kind | None:
-        """How the rows of a tensor are coded; None: it holds plain numbers."""
-
-    def order(self, name: str) -> np.ndarray | None:
-        """The columns' numbers, in the order of the codes; None: they are in order."""
-
-    def turned(self, name: str) -> bool:
-        """Whether its shape is [K, N] or [E, K, N], although its rows of codes are N."""
 
 
 def parts_of_rows(
@@ -52,14 +41,44 @@ def parts_of_rows(
     turned = {source.turned(name) for name, _ in tensors}
     if len(turned) != 1 or not moves_rows(made_of, len(shape) - 1, turned=turned.pop()):
         return None
-    found = []
-    for name, of_tensor in tensors:
-        kind = source.kind(name)
-        if kind is None:
-            return None
-        columns = of_tensor[-2] if source.turned(name) else of_tensor[-1]
-        found.append((kind, math.prod(of_tensor) // max(columns, 1)))
-    return found or None
+    kinds = [source.kind(name) for name, _ in tensors]
+    known = [kind for kind in kinds if kind is not None]
+    if len(known) < len(kinds):
+        return None
+    numbers = _kinds_of_rows(source, made_of, shape, words).reshape(-1)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    counts = np.diff(starts, append=len(numbers))
+    of_starts = [source.kinds[number] for number in numbers[starts]]
+    return list(zip(of_starts, counts.tolist(), strict=True)) or None
+
+
+def _kinds_of_rows(
+    source: CodesSource, made_of: Transform, shape: Shape, words: Words
+) -> np.ndarray:
+    """The kind of each row [*stack, out] of a matrix: its index in `source.kinds`."""
+    kinds = partial(_kinds_of_rows, source)
+    match made_of:
+        case Stack():
+            each = made_of.each(words)
+            return np.stack([kinds(part, shape[1:], of_part) for _, part, of_part in each])
+        case Concatenate(axis=axis):
+            parts = [
+                kinds(part, resized(shape, axis, stop - start), words)
+                for part, start, stop in made_of.each_part(shape)
+            ]
+            return np.concatenate(parts, axis)
+        case Rows(part=part, order=order, total=total, axis=axis):
+            every = kinds(transform_of(part), resized(shape, axis, total), words)
+            return np.take(every, order, axis)
+        case Heads(part=part):
+            joined = (shape[0] * shape[1], *shape[2:])
+            return kinds(transform_of(part), joined, words).reshape(shape[:-1])
+        case Columns(part=part, total=total):
+            return kinds(transform_of(part), (*shape[:-1], total), words)
+    ((name, _),) = made_of.tensors(shape, words)
+    kind = source.kind(name)
+    assert kind is not None, "asked before"
+    return np.full(shape[:-1], source.kinds.index(kind), np.int32)
 
 
 def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Words) -> bool:

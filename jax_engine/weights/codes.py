@@ -63,6 +63,30 @@ def row_dtype(kinds: tuple[Kind, ...], size: int) -> np.dtype:
     return np.dtype([*fields, ("outer_minimums", "f4", outer_lowest)])
 
 
+def columns_of(rows: np.ndarray, kinds: tuple[Kind, ...], start: int, out: np.ndarray) -> None:
+    """Writes the columns from `start` on of records into `out`, as many as its records have.
+
+    Args:
+        kinds: those that the records' `kind` is an index into. The columns must not begin or end
+            within a group, unless all of them lie in it.
+    """
+    size = out.dtype["codes"].shape[0]
+    out["kind"] = rows["kind"]
+    out["codes"] = rows["codes"][..., start : start + size]
+    for number, kind in enumerate(kinds):
+        here = rows["kind"] == number
+        if here.any():
+            for prefix, group in (("", kind.group), ("outer_", kind.outer)):
+                for name in (f"{prefix}scales", f"{prefix}minimums"):
+                    if not group or (name.endswith("minimums") and not kind.minimums):
+                        continue
+                    first, count = start // group, -(-size // group)
+                    chosen = rows[name][here][:, first : first + count]
+                    held = out[name][here]
+                    held[:, :count] = chosen
+                    out[name][here] = held
+
+
 def numbers(rows: np.ndarray, kinds: tuple[Kind, ...]) -> np.ndarray:
     """The numbers [..., size] that rows of codes [...] stand for, in float32."""
     out = np.empty((*rows.shape, *rows.dtype["codes"].shape), np.float32)

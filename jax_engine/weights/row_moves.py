@@ -1,5 +1,6 @@
-"""Which transforms move whole rows of matrices: those can be done with rows of codes, too."""
+"""Which transforms move rows of matrices, or cut them: those can be done with rows of codes."""
 
+from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import (
     Concatenate,
     Heads,
@@ -13,7 +14,7 @@ from jax_engine.weights.transforms import (
 
 
 def moves_rows(made_of: Transform, axes: int, *, turned: bool = False) -> bool:
-    """Whether a transform only moves whole rows.
+    """Whether a transform only moves rows, whole or what a device has of them.
 
     Args:
         axes: how many axes of the result are before those of a row: 1 for a matrix, 2 for experts.
@@ -27,6 +28,8 @@ def moves_rows(made_of: Transform, axes: int, *, turned: bool = False) -> bool:
             return axes >= 1 and turned and isinstance(transform_of(part), Tensor)
         case Stack(part=part) | Heads(part=part):
             return moves_rows(transform_of(part), axes - 1, turned=turned)
+        case Columns(part=part):
+            return moves_rows(transform_of(part), axes, turned=turned)
         case Rows(part=part, axis=axis):
             return axis < axes and moves_rows(transform_of(part), axes, turned=turned)
         case Concatenate(parts=parts, axis=axis):

@@ -107,7 +107,7 @@ class Concatenate(Transform):
     sizes: Sequence[int] | None = None
     axis: int = 0
 
-    def _each(self, shape: Shape) -> Iterator[tuple[Transform, int, int]]:
+    def each_part(self, shape: Shape) -> Iterator[tuple[Transform, int, int]]:
         """Each part of a result of this shape, with its start and end."""
         start, equal = 0, shape[self.axis] // len(self.parts)
         sizes = [equal] * len(self.parts) if self.sizes is None else self.sizes
@@ -116,12 +116,12 @@ class Concatenate(Transform):
             start += size
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
-        for part, start, stop in self._each(shape):
-            yield from part.tensors(_resized(shape, self.axis, stop - start), words)
+        for part, start, stop in self.each_part(shape):
+            yield from part.tensors(resized(shape, self.axis, stop - start), words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         along = np.moveaxis(out, self.axis, 0)
-        for part, start, stop in self._each(out.shape):
+        for part, start, stop in self.each_part(out.shape):
             part.read_into(source, np.moveaxis(along[start:stop], 0, self.axis), words)
 
     def renamed(self, rename: Callable[[str], str]) -> Transform:
@@ -207,10 +207,10 @@ class Rows(OfOne):
     axis: int = 0
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
-        yield from transform_of(self.part).tensors(_resized(shape, self.axis, self.total), words)
+        yield from transform_of(self.part).tensors(resized(shape, self.axis, self.total), words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
-        values = np.empty(_resized(out.shape, self.axis, self.total), out.dtype)
+        values = np.empty(resized(out.shape, self.axis, self.total), out.dtype)
         transform_of(self.part).read_into(source, values, words)
         out[...] = np.take(values, self.order, self.axis)
 
@@ -302,5 +302,6 @@ class Constant(Transform):
         yield from ()
 
 
-def _resized(shape: Shape, axis: int, size: int) -> Shape:
+def resized(shape: Shape, axis: int, size: int) -> Shape:
+    """The shape with another size of one axis."""
     return (*shape[:axis], size, *shape[axis + 1 :])

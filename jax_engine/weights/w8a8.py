@@ -17,12 +17,12 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.errors import WeightsError
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.code_sources import CodesSource, parts_of_rows, read_rows
+from jax_engine.weights.code_sources import parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 from jax_engine.weights.low_rank import LowRank, expand_of
 from jax_engine.weights.stacks import InPanels, index_of, parts_of
-from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.tensor_source import CodesSource, TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
 CODES, SCALES = "codes", "scales"

@@ -17,8 +17,8 @@ from jax_engine.models.quantization.opening import METHODS, open_quantized
 from jax_engine.models.quantization.packing import unpack_stream, unpack_words
 from jax_engine.models.quantization.source import QuantizedSource
 from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.weights.code_sources import CodesSource
 from jax_engine.weights.codes import numbers, row_dtype
+from jax_engine.weights.tensor_source import CodesSource
 from reference.quantization import (
     awq,
     compressed_tensors,

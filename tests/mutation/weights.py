@@ -4,6 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 FOLDER = "jax_engine/weights"
 FORMATS = ("tests/weights/test_formats.py", "tests/weights/test_loading.py")
+COLUMNS = ("tests/weights/test_columns.py",)
 EXPERTS = ("tests/models/test_families.py", "-k mixtral")
 COPIES = ("tests/models/test_decoder.py", "-k copies")
 
@@ -86,6 +87,33 @@ MUTANTS: list[Mutant] = [
         ("reshape(-1, 2).T", "reshape(2, -1).T", "halves to pairs, the wrong way round"),
         ("rotary_dim or head_dim", "head_dim", "rows that do not turn are moved, too"),
         ("np.cumsum(counts)[:-1], axis=1", "len(counts), axis=1", "as many keys as queries"),
+    ),
+    *plant(
+        f"{FOLDER}/codes.py",
+        COLUMNS,
+        ("first, count = start // group", "first, count = 0", "each share has the first scales"),
+        ('(("", kind.group), ("outer_", kind.outer))', '(("", kind.group),)', "no outer scales"),
+        ('rows["codes"][..., start :', 'rows["codes"][..., 0 :', "each share has the first codes"),
+    ),
+    *plant(
+        f"{FOLDER}/columns.py",
+        COLUMNS,
+        ("(kind.group, kind.outer)", "(kind.group,)", "a block of 256 columns may be cut"),
+        ("share % size and size % share", "share % size", "a share within a group is refused"),
+        (
+            "values[..., self.start : self.stop]",
+            "values[..., : out.shape[-1]]",
+            "the first columns",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/code_sources.py",
+        ("tests/weights/test_coded.py",),
+        (
+            "np.take(every, order, axis)",
+            "every",
+            "rows that a device has are counted as all rows of their type",
+        ),
     ),
     *plant(
         "jax_engine/operations/formats.py",

@@ -148,9 +148,10 @@ def test_settings_for_one_device_are_refused(
         LLM(str(path), skip_tokenizer_init=True, **({"tensor_parallel_size": 2} | given))
 
 
-def test_codes_are_refused_and_how_to_go_on_is_said(tmp_path: Path) -> None:
+def test_rounded_inputs_are_refused_and_how_to_go_on_is_said(tmp_path: Path) -> None:
     path, _ = tiny_llama(tmp_path / "tiny")
-    with pytest.raises(ConfigError, match=r"held as codes.*got 2.*quantization='dequantized'"):
+    wanted = r"inputs are rounded to 8 bits.*got 2.*quantization='dequantized'"
+    with pytest.raises(ConfigError, match=wanted):
         LLM(str(path), skip_tokenizer_init=True, quantization="w8a8", tensor_parallel_size=2)
 
 

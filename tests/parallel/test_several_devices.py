@@ -15,10 +15,18 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 
 def test_models_on_several_devices() -> None:
     """I30 to I37 for tensor_parallel_size 2, 4 and 8; what each device holds."""
+    run_on_eight_devices("on_eight_devices.py")
+
+
+def test_codes_on_several_devices() -> None:
+    run_on_eight_devices("codes_on_eight_devices.py")
+
+
+def run_on_eight_devices(name: str) -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}".strip()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ended = subprocess.run(
-        [*command, "tests/parallel/on_eight_devices.py"],
+        [*command, f"tests/parallel/{name}"],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": flags},
         capture_output=True,

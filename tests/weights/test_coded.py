@@ -14,6 +14,7 @@ from jax_engine.weights.code_sources import is_ordered, parts_of_rows
 from jax_engine.weights.coded import Coded, common_kind
 from jax_engine.weights.coded_panels import CodedPanels, most_bytes
 from jax_engine.weights.codes import INT8, Kind, numbers
+from jax_engine.weights.columns import Columns
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels
@@ -277,5 +278,12 @@ def test_the_parts_of_a_matrix() -> None:
     both = Concatenate(("0", "5"), (5, 5))
     assert parts_of_rows(source, both, (10, 64), {}) == [(KINDS[0], 5), (KINDS[5], 5)]
     assert parts_of_rows(source, AddOne("0"), (5, 64), {}) is None
+    some = Rows(both, np.array([0, 1, 6, 9, 4]), 10)
+    chosen = [(KINDS[0], 2), (KINDS[5], 2), (KINDS[0], 1)]
+    assert parts_of_rows(source, some, (5, 64), {}) == chosen
+    assert parts_of_rows(source, Columns(some, 32, 48, 64), (5, 16), {}) == chosen
+    assert parts_of_rows(source, Heads(both), (2, 5, 64), {}) == [(KINDS[0], 5), (KINDS[5], 5)]
+    each = Stack("expert", (5, 0, 0), Rows("{expert}", np.array([1, 2]), 5))
+    assert parts_of_rows(source, each, (3, 2, 64), {}) == [(KINDS[5], 2), (KINDS[0], 4)]
     source.kind = lambda name: KINDS[0] if name == "0" else None  # type: ignore[method-assign]
     assert parts_of_rows(source, both, (10, 64), {}) is None

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_engine.operations import coded_format
-from jax_engine.weights.code_sources import CodesSource
 from jax_engine.weights.coded import Coded
 from jax_engine.weights.coded_stacks import CodedStacks, kind_in_stacks
 from jax_engine.weights.codes import E4M3, INT8, Kind, numbers
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Matrix, Weight
 from jax_engine.weights.panels import Panels
+from jax_engine.weights.tensor_source import CodesSource
 from jax_engine.weights.transforms import Stack, Tensor, Transform, elements
 from pallas_kernels import backends
 from reference.quantization import awq, compressed_tensors, fp8, gptq
