@@ -24,7 +24,7 @@ import numpy as np
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import short
 from jax_engine.lora.modules import Modules
-from jax_engine.lora.peft_config import FILE, PeftFields, is_target
+from jax_engine.lora.peft_config import FILE, PeftFields, is_target, rank_of
 from jax_engine.lora.stored import Stored
 
 PREFIX = "base_model.model."
@@ -135,15 +135,17 @@ def _pair(
     count, parts = len(experts), [modules.by_name[name] for name in experts[0]]
     out_size, in_size = sum(part.out_size for part in parts), parts[0].in_size
     rank = a.shape[0] // count if a.shape else 0
-    plain, turned = (
-        ((rank * count, columns), (rows, rank * count))
-        for rows, columns in ((out_size, in_size), (in_size, out_size))
-    )
+
+    def shapes(rows: int, columns: int, rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (rank * count, columns), (rows, rank * count)
+
+    plain, turned = shapes(out_size, in_size, rank), shapes(in_size, out_size, rank)
     found, may_turn = (a.shape, b.shape), not modules.experts_turned
     if rank == 0 or found not in ((plain, turned) if may_turn else (plain,)):
+        expected = shapes(out_size, in_size, rank_of(fields, parameter))
         raise WeightsError(
-            f"{a.where}: expected shapes {plain} of A and B, with {count} experts, for the model's "
-            f"parameter {parameter}, found {found}. Is the adapter another model's?"
+            f"{a.where}: expected shapes {expected} of A and B, with {count} experts, for the "
+            f"model's parameter {parameter}, found {found}. Is the adapter another model's?"
         )
     is_turned = may_turn and (found != plain or (plain == turned and _turns(fields)))
     return _Pair(parameter, experts, a, b, rank, is_turned)

@@ -144,10 +144,12 @@ def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T ou
 def _add_low_rank_by_rows(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T out"]:
     """The same where rows have hundreds of slots: some rows at a time, each with its own A and B.
 
-    On a CPU rows without an adapter are left out, if there are `ROWS_AT_ONCE` of them.
+    On a CPU rows without an adapter are left out, if there are `ROWS_AT_ONCE` of them. A loop that
+    runs once would become a part of what is around it, where sums may have another order.
     """
     rows, slots = len(out), low.rows.slot
-    missing = -rows % ROWS_AT_ONCE
+    least = 2 if this_device().bits_by_shape else 1
+    missing = max(-(-rows // ROWS_AT_ONCE), least) * ROWS_AT_ONCE - rows
 
     def in_chunks(values: Array) -> Array:
         padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1))

@@ -35,9 +35,7 @@ class AdapterCase(NamedTuple):
     numbered: bool = False
 
 
-def _case(
-    base: str, target_modules: Any, *, numbered: bool = False, **fields: Any
-) -> AdapterCase:
+def _case(base: str, target_modules: Any, *, numbered: bool = False, **fields: Any) -> AdapterCase:
     """Scaled by 2, unless the fields say otherwise."""
     given = {"r": RANK, "lora_alpha": 2 * RANK, "target_modules": target_modules}
     return AdapterCase(base, given | fields, numbered)
@@ -66,7 +64,9 @@ CASES = {
         rank_pattern={"layers.1.mlp.experts.gate_up_proj": 6, "down_proj": 2},
         alpha_pattern={r".*\.gate_up_proj": 5},
     ),
-    "qwen2_moe": _case("qwen2_moe", ["q_proj", "shared_expert_gate"], target_parameters=EXPERTS[1:]),
+    "qwen2_moe": _case(
+        "qwen2_moe", ["q_proj", "shared_expert_gate"], target_parameters=EXPERTS[1:]
+    ),
     "granitemoe": _case("granitemoe", [], target_parameters=[*EXPERTS, "router.weight"]),
     "gpt_oss": _case("gpt_oss", ["q_proj"], target_parameters=EXPERTS),
     "deepseek_v3": _case("deepseek_v3", LATENT, target_parameters=EXPERTS),
