@@ -220,6 +220,13 @@ def test_an_adapter_of_another_architecture(tmp_path: Path) -> None:
         read_file(write(tmp_path / "a.gguf", FINE, "mamba"), of)
 
 
+def test_experts_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    name = "blk.1.ffn_gate_exps.weight.lora_a"
+    path = write(tmp_path / "a.gguf", FINE | {name: np.zeros((6, 4, 32), np.float32)})
+    with pytest.raises(WeightsError, match=rf"{name} is of all experts .*Give the folder of PEFT"):
+        read_file(path)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("gguf") / "whole.gguf", FINE)

@@ -140,19 +140,7 @@ def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("formats")
 def test_experts_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
     """Their rows are columns where they are numbers, and gate and up lie in turns."""
-    case, wider = cases()["gpt_oss"], {48: 64, 96: 128}
-    tensors: Tensors = {}
-    for name, sizes in case["tensors"].items():
-        values = draw(name, tuple(wider.get(size, size) for size in sizes))
-        if name.endswith(("down_proj", "gate_up_proj")):
-            blocks, scales = mxfp4.quantise(np.ascontiguousarray(values.swapaxes(1, 2)))
-            tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
-        else:
-            tensors[name] = values
-    write_file(tmp_path / "model.safetensors", tensors)
-    config = case["config"] | {"intermediate_size": 64}
-    config["quantization_config"] = {"quant_method": "mxfp4"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_mxfp4(tmp_path)
     found, sizes = [], []
     for quantization in (None, "dequantized"):
         model = load_model(str(tmp_path), quantization=quantization)
@@ -161,3 +149,23 @@ def test_experts_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
         sizes.append(model.num_bytes)
     np.testing.assert_allclose(*found, **TOLERANCE)
     assert sizes[0] < sizes[1]
+
+
+def write_mxfp4(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """gpt-oss with experts in MXFP4. Returns its configuration, and the numbers of all tensors."""
+    case, wider = cases()["gpt_oss"], {48: 64, 96: 128}
+    tensors: Tensors = {}
+    numbers: dict[str, np.ndarray] = {}
+    for name, sizes in case["tensors"].items():
+        values = draw(name, tuple(wider.get(size, size) for size in sizes))
+        if name.endswith(("down_proj", "gate_up_proj")):
+            blocks, scales = mxfp4.quantise(np.ascontiguousarray(values.swapaxes(1, 2)))
+            tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            numbers[name] = mxfp4.decode(blocks, scales).swapaxes(1, 2)
+        else:
+            tensors[name] = numbers[name] = values
+    write_file(folder / "model.safetensors", tensors)
+    config = case["config"] | {"intermediate_size": 64}
+    quantised = config | {"quantization_config": {"quant_method": "mxfp4"}}
+    (folder / "config.json").write_text(json.dumps(quantised))
+    return config, numbers
