@@ -1,5 +1,6 @@
 """The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -70,7 +71,7 @@ class AdapterSlots:
         a_leaf_of = {leaf.layout: number for number, leaf in enumerate(self.leaves)}
         for layout, number in a_leaf_of.items():
             if layout.layers > 1:
-                self._write_leaf(1, number, {})
+                self._write_leaf(1, number, {}, pieces=1)
 
     def write(self, slot: int, adapter: Adapter) -> None:
         """Puts an adapter into a slot, in place of what was there. Steps in flight are not touched.
@@ -88,12 +89,22 @@ class AdapterSlots:
             self._write_leaf(slot, number, modules)
         self._changed[slot - 1] = changed
 
-    def _write_leaf(self, slot: int, number: int, modules: Mapping[str, AdaptedModule]) -> None:
-        """Writes a leaf's arrays of one slot; where there are no modules of it, it is emptied."""
+    def _write_leaf(
+        self,
+        slot: int,
+        number: int,
+        modules: Mapping[str, AdaptedModule],
+        pieces: int | None = None,
+    ) -> None:
+        """Writes a leaf's arrays of one slot; where there are no modules of it, it is emptied.
+
+        Args:
+            pieces: How many of those of `matrices` are written; None: all.
+        """
         names = [*self._specs[number]]
         own = slice(len(names) * number, len(names) * (number + 1))
         held = dict(zip(names, self.arrays[own], strict=True))
-        for layer, new in matrices(self.leaves[number], modules):
+        for layer, new in itertools.islice(matrices(self.leaves[number], modules), pieces):
             place = np.int32(layer), np.int32(slot - 1)
             held = self._write[number](held, new, *place)
         self.arrays[own] = [held[name] for name in names]
