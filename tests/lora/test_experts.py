@@ -76,9 +76,12 @@ def check(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -
         np.testing.assert_allclose(one, expected[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("case", FAMILIES)
-@pytest.mark.parametrize("targets", [[UP, DOWN], [UP], [DOWN]], ids=str)
-@given(seed=st.integers(0, 99), rank=st.integers(1, 5))
+@given(
+    case=st.sampled_from(FAMILIES),
+    targets=st.sampled_from([[UP, DOWN], [UP], [DOWN]]),
+    seed=st.integers(0, 99),
+    rank=st.integers(1, 5),
+)
 def test_parameters_are_taken_apart_as_peft_puts_them_together(
     case: str, targets: list[str], seed: int, rank: int
 ) -> None:

@@ -19,6 +19,7 @@ from tests.golden.families.parity import write
 from tests.models.checkpoints import write_checkpoint
 from tests.models.test_quantised_models import write_mxfp4
 from tests.support.adapted import MAX_RANK, SLOTS, Driver, adapter_of, modules_at, worker_of
+from tests.worker import test_adapters
 from tests.worker.test_adapters import (
     CHUNKS,
     PROMPT,
@@ -196,6 +197,11 @@ def test_a_bias_of_keys_changes_nothing_and_one_of_values_does(models: Path) -> 
     assert keys.tobytes() == expected.tobytes()
     other = alone(worker, 3, 3, with_bias(rows >= plain))
     assert np.abs(other - expected).max() > 0.05 * np.abs(expected).max()
+
+
+def test_they_count_as_weights(models: Path) -> None:
+    test_adapters.test_an_engine_has_as_many_slots_as_its_settings_say(models / "mixtral")
+    test_adapters.test_slots_beyond_this_machine_s_memory_are_refused(models / "deepseek_v2")
 
 
 @pytest.mark.parametrize("quantization", ["w8a8"])
