@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int
 
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import Share
 from cpu_kernels.low_rank.arrays import has_module, row_of, rows_at
 from cpu_kernels.low_rank.expand import add_sums, expand_panel, half_of
 from cpu_kernels.low_rank.tiles import ROWS, SUMS, SUMS_BYTES
@@ -58,12 +57,13 @@ def expand_bytes(call: Any) -> int:
 
 
 @inner
-def add_expanded(call: Any, share: Share, pair: int, products: int, step: int, sums: int) -> None:
+def add_expanded(call: Any, share: Any, pair: int, products: int, step: int, sums: int) -> None:
     """Adds what adapters add to the products of a share's rows with a panel of gate and one of up.
 
     Rows of a group are in slots of its own, every `groups`-th from the group's number on.
 
     Args:
+        share: has the fields `group`, `row` and `end` of a product's `Share`.
         pair: number of the panels, COLUMNS wide, among those of the weight.
         products: address of the first row's products, rows of `step` bytes: gate's, then up's.
         sums: address of `expand_bytes`.
@@ -81,7 +81,7 @@ def add_expanded(call: Any, share: Share, pair: int, products: int, step: int, s
 
 @inner
 def _add_panel(
-    call: Any, slot: int, panel: int, share: Share, products: int, step: int, sums: int
+    call: Any, slot: int, panel: int, share: Any, products: int, step: int, sums: int
 ) -> None:
     """Adds a panel's sums to the products of those rows of a slot that a share has."""
     row, end = share.row, share.end

@@ -54,7 +54,7 @@ def drawn(
         stem = PREFIX + parameter.rpartition(".")[0] + ("" if outer else ".base_layer")
         tensors |= {f"{stem}.lora_A.weight": a, f"{stem}.lora_B.weight": b}
         a, b = a.reshape(len(experts), rank, -1), b.reshape(len(b), rank, -1)
-        added[parameter] = np.einsum("ore,eri->eio" if turned else "ore,eri->eoi", b, a)
+        added[parameter] = np.einsum("orx,xri->xio" if turned else "orx,xri->xoi", b, a)
     return tensors, added
 
 
