@@ -150,10 +150,10 @@ def test_xla_s_twin(
     expected = logits_of(merged_checkpoint(CASES[case], adapter, tmp_path / "merged"))
     base, size = logits_of(path), np.abs(expected).max()
     worker = worker_of(path)
-    own = alone(worker, 1, 3, adapter)
+    own = alone(worker, 1, 1, adapter)
     driver = Driver(worker)
     for seq in range(5):
-        driver.open(10 + seq, PROMPT, slot=3 * (seq % 2))
+        driver.open(10 + seq, PROMPT, slot=seq % 2)
     steps = [driver.step(*((10 + seq, chunk) for seq in range(5))) for chunk in CHUNKS]
     for seq, rows in enumerate(np.array(steps).swapaxes(0, 1)):
         assert rows.tobytes() == (own if seq % 2 else base).tobytes()
