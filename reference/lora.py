@@ -96,9 +96,20 @@ def merged_weights(
     [0.5]
     >>> merged_weights(model | {"up.bias": np.array([1.0])}, [up])["up.bias"].tolist()
     [1.5]
+
+    An expert is a module of its own. Where a mixture has one tensor of all experts of a layer, it
+    is an element of that:
+
+    >>> expert = SimpleNamespace(name="experts.up[1]", **vars(one))
+    >>> expert.bias = None
+    >>> merged_weights({"experts.up": np.ones((2, 1, 2))}, [expert])["experts.up"].tolist()
+    [[[1.0, 1.0]], [[7.0, 13.0]]]
     """
     found, stored_turned = dict(weights), set(turned)
     for one in adapter:
+        if one.name.endswith("]"):
+            _merge_expert(found, one, one.name in stored_turned)
+            continue
         name = f"{one.name}.weight"
         weight = found[name].T if one.name in stored_turned else found[name]
         new = merged(weight, one.a, one.b, one.scaling)
@@ -107,3 +118,13 @@ def merged_weights(
             before = found.get(f"{one.name}.bias", np.zeros(len(new)))
             found[f"{one.name}.bias"] = before + one.scaling * one.bias.astype(np.float64)
     return found
+
+
+def _merge_expert(found: dict[str, np.ndarray], one: Adapted, turned: bool) -> None:
+    """Merges an element of a tensor of all experts, which gets a copy in its place."""
+    stem, _, number = one.name.removesuffix("]").rpartition("[")
+    name = stem if stem in found else f"{stem}.weight"
+    stacked = found[name].astype(np.float64)
+    own = stacked[int(number)].T if turned else stacked[int(number)]
+    own[...] = merged(own, one.a, one.b, one.scaling)
+    found[name] = stacked

@@ -175,8 +175,8 @@ def add_adapters(call: Any, share: Share, pair: int, products: int) -> None:
     Args:
         products: address of rows of STEP bytes, with `gated_bytes` behind them.
     """
-    sums, pair = products + products_bytes(call), share.panel + pair
-    add_expanded(call, share.row, share.end, pair, products, STEP, sums)
+    sums = products + products_bytes(call)
+    add_expanded(call, share, share.panel + pair, products, STEP, sums)
 
 
 @inner

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.linear.gated_linear import check_gated_panels, gated_product
 from cpu_kernels.linear.linear import check_panels, product
+from cpu_kernels.low_rank.gate import Expand
 
 
 def grouped_linear(
@@ -44,12 +45,13 @@ def grouped_gated_linear(
     layer: Int[Array, ""],
     activation: str = "silu",
     dtype: jnp.dtype,
+    expand: Expand | None = None,
 ) -> Float[Array, "T width"]:
     """The gated product by groups: see `grouped_linear` and `gated_linear`."""
     check_gated_panels(panels, width, x.shape[1])
     stack = _weights(panels, starts)
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
-    return gated_product(x, stack, layer, starts[1:], added, width, activation, dtype)
+    return gated_product(x, stack, layer, starts[1:], added, width, activation, dtype, expand)
 
 
 def _weights(panels: Array, starts: Array) -> Array:

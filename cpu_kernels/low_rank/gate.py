@@ -57,33 +57,34 @@ def expand_bytes(call: Any) -> int:
 
 
 @inner
-def add_expanded(
-    call: Any, row: int, end: int, pair: int, products: int, step: int, sums: int
-) -> None:
-    """Adds what adapters add to the products of some rows with a panel of gate and one of up.
+def add_expanded(call: Any, share: Any, pair: int, products: int, step: int, sums: int) -> None:
+    """Adds what adapters add to the products of a share's rows with a panel of gate and one of up.
+
+    Rows of a group are in slots of its own, every `groups`-th from the group's number on.
 
     Args:
-        row, end: the first of the rows, and the one after the last.
+        share: has the fields `group`, `row` and `end` of a product's `Share`.
         pair: number of the panels, COLUMNS wide, among those of the weight.
         products: address of the first row's products, rows of `step` bytes: gate's, then up's.
         sums: address of `expand_bytes`.
     """
     if call.order.shape[0] == 0:
         return
-    starts = call.starts.int32
-    for slot in range(1, call.ranks.shape[1] + 1):
+    starts, groups = call.starts.int32, call.ends.shape[0]
+    for slot in range(1 + share.group, call.ranks.shape[1] + 1, groups):
         if starts[slot + 1] > starts[slot] and has_module(call, slot):
             for vector in range(COLUMNS // LANES):
                 panel = pair * (COLUMNS // LANES) + vector
                 if panel < call.b.shape[2]:
-                    _add_panel(call, slot, panel, row, end, products + BYTES * vector, step, sums)
+                    _add_panel(call, slot, panel, share, products + BYTES * vector, step, sums)
 
 
 @inner
 def _add_panel(
-    call: Any, slot: int, panel: int, row: int, end: int, products: int, step: int, sums: int
+    call: Any, slot: int, panel: int, share: Any, products: int, step: int, sums: int
 ) -> None:
-    """Adds a panel's sums to the products of those rows of a slot that are in a range."""
+    """Adds a panel's sums to the products of those rows of a slot that a share has."""
+    row, end = share.row, share.end
     starts, width = call.starts.int32, 4 * call.shrunk.shape[1]
     gate, up = half_of(call, slot, 2 * panel), half_of(call, slot, 2 * panel + 1)
     for first in range(starts[slot], starts[slot + 1], ROWS):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
 from cpu_kernels.linear.gated_linear import PARTS
+from cpu_kernels.low_rank.gate import Expand
 from cpu_kernels.quantized.gated_linear import gate_of
 from cpu_kernels.quantized.kinds import PanelKind
 from cpu_kernels.quantized.linear import check_places, one_stack, product
@@ -56,11 +57,13 @@ def grouped_quantized_gated_linear(
     layer: Int[Array, ""],
     activation: str = "silu",
     out_dtype: jnp.dtype,
+    expand: Expand | None = None,
 ) -> Float[Array, "T width"]:
     """The gated product by groups: see `grouped_quantized_linear` and `quantized_gated_linear`."""
     check_places(panels, places, PARTS * width, PARTS)
     _check_groups(panels, starts)
-    stack, gate = one_stack(panels, places), gate_of(bias, activation, out_dtype)
+    stack = one_stack(panels, places)
+    gate = gate_of(bias, activation, out_dtype)._replace(expand=expand)
     return product(x, stack, kinds, layer, starts[1:], width, dtype, gate)
 
 

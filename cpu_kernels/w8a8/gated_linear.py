@@ -71,11 +71,13 @@ def grouped_gated_linear(
     layer: Int[Array, ""],
     activation: str = "silu",
     dtype: jnp.dtype,
+    expand: gate.Expand | None = None,
 ) -> Float[Array, "T width"]:
     """The gated product by groups: see `grouped_linear` and `gated_linear`."""
     check_panels(panels, width, x.shape[1], PARTS)
     check_groups(panels, starts)
-    return _product(x, panels, scales, bias, layer, starts[1:], width, activation, dtype)
+    ends = starts[1:]
+    return _product(x, panels, scales, bias, layer, ends, width, activation, dtype, expand)
 
 
 def _product(

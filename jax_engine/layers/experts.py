@@ -13,11 +13,13 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import ExpertsSpec
 from jax_engine.layers.batch import Batch
+from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.parallel.sums import added, on_first
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
+from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots, rows_that_choose
 
 
 class Sorted(NamedTuple):
@@ -53,7 +55,10 @@ class ExpertLinear(nnx.Module):  # type: ignore[misc]
     Attributes:
         weight: [*stack, X, out, in], stored in a `WeightFormat`.
         bias: [*stack, X, out], or None.
+        slots: As in `Linear`; each expert has an A and a B of its own.
     """
+
+    slots: Slots | None = None
 
     def __init__(
         self,
@@ -75,6 +80,12 @@ class ExpertLinear(nnx.Module):  # type: ignore[misc]
         """The layer's biases."""
         return None if self.bias is None else self.bias[...]
 
+    def low_rank(
+        self, x: Float[Array, "pairs in"], rows: AdapterRows | None, layer: Int[Array, ""]
+    ) -> LowRank | None:
+        """What adapters add to the product; None where the step has none."""
+        return low_rank_of(self.slots, x, rows, layer)
+
 
 class Experts(nnx.Module):  # type: ignore[misc]
     """The sum of the chosen experts' outputs, each times its weight, and of a shared network.
@@ -83,7 +94,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
         gate_up: [2F, E] for each expert of each layer: the gate's rows, then those of up.
         down: [E, F] for each expert of each layer.
         shared: the network that every token uses, or None.
-        shared_gate: [*stack, 1, E] in float32, stored in a `WeightFormat`, or None.
+        shared_gate: Linear [1, E] in float32 for each layer, or None.
     """
 
     def __init__(
@@ -105,8 +116,8 @@ class Experts(nnx.Module):  # type: ignore[misc]
         )
         self.down = ExpertLinear(count, expert.width, width, bias=bias, **matrices)
         self.shared = None if shared is None else Mlp(shared, width, **matrices)
-        gate = Matrix((*stack, 1, width), jnp.dtype(jnp.float32))
-        self.shared_gate = empty_weight(gate, weight_format) if spec.shared_gate else None
+        exact = matrices | {"dtype": jnp.dtype(jnp.float32)}
+        self.shared_gate = Linear(width, 1, **exact) if spec.shared_gate else None
 
     def __call__(
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
@@ -117,18 +128,33 @@ class Experts(nnx.Module):  # type: ignore[misc]
             pairs = sort_pairs(experts, self.spec.router.num_experts, batch.num_tokens)
         with jax.named_scope("experts"):
             rows, activation = x[pairs.token], self.spec.expert.activation
+            adapted = self._adapted(pairs, batch)
+            low = self.gate_up.low_rank(rows, adapted, layer)
             hidden = self.gate_up.weight.grouped_gated_matmul(
-                rows, self.gate_up.added(), activation, pairs.starts, layer
+                rows, self.gate_up.added(), activation, pairs.starts, layer, low
             )
             shared_by = self.spec.expert.shared_by
             bias = on_first(self.down.added(), shared_by)
             each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
+            low = self.down.low_rank(hidden, adapted, layer)
+            if low is not None:
+                each = low.added_to(each)
             weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
             out = added(in_order(weighted, axis=1), shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(x, batch, layer)
         return out
+
+    def _adapted(self, pairs: Sorted, batch: Batch) -> AdapterRows | None:
+        """Which pairs have which adapter of their expert; None where the step has none."""
+        if self.gate_up.slots is None:
+            return None
+        assert batch.adapters is not None
+        place = jnp.arange(len(pairs.token), dtype=jnp.int32)
+        expert = (place[:, None] >= pairs.starts[1:]).sum(axis=1, dtype=jnp.int32)
+        layout = self.gate_up.slots.layout
+        return rows_that_choose(batch.adapters, pairs.token, expert, layout)
 
     def _shared(
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
@@ -137,6 +163,5 @@ class Experts(nnx.Module):  # type: ignore[misc]
         out = self.shared(x, batch, layer)
         if self.shared_gate is None:
             return out
-        wide, exact = x.astype(jnp.float32), jnp.dtype(jnp.float32)
-        gate = self.shared_gate.matmul(wide, layer, batch.num_tokens, out_dtype=exact)
+        gate = self.shared_gate(x.astype(jnp.float32), batch, layer)
         return out * in_whole_vectors(jax.nn.sigmoid, gate).astype(out.dtype)

@@ -16,11 +16,12 @@ from jaxtyping import Array, Float, Int, Shaped
 from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.attention import LayerNumbers, attend, grow
 from jax_engine.layers.batch import Batch
-from jax_engine.layers.linear import Linear
+from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.norm import Norm
 from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
+from jax_engine.weights.low_rank import AdapterRows, Slots, rows_that_choose
 
 
 class LatentAttention(nnx.Module):  # type: ignore[misc]
@@ -39,7 +40,12 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         v_up: Weight [H, value_dim, C] for each layer: each head's V_h.
         o: Weight [E, H * value_dim] for each layer.
         sinks: [*stack, H] in float32, or None.
+        k_up_slots, v_up_slots: What adapters add to the products of k_up and of v_up, of each head
+            its own part, in a step that may have some; else None.
     """
+
+    k_up_slots: Slots | None = None
+    v_up_slots: Slots | None = None
 
     def __init__(
         self,
@@ -81,7 +87,7 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         out, kv_cache = attend(self.spec, self.sinks, (q, k, None), batch, kv_cache, numbers)
         with jax.named_scope("attention_output"):
             latents = out[..., : self.latent.kv_rank].astype(x.dtype)
-            values = _for_each_head(self.v_up, latents, batch, numbers.layer)
+            values = _for_each_head(self.v_up, self.v_up_slots, latents, batch, numbers.layer)
             values = values.astype(x.dtype).reshape(x.shape[0], -1)
             return self.o(values, batch, numbers.layer), kv_cache
 
@@ -114,15 +120,31 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
                 turning, shared = apply_rotary(turning, angles), apply_rotary(shared, angles)
         with jax.named_scope("k_up"):
             plain = plain.astype(self.k_up.matrix.dtype)
-            plain = _for_each_head(self.k_up, plain, batch, numbers.layer)
+            plain = _for_each_head(self.k_up, self.k_up_slots, plain, batch, numbers.layer)
         q = jnp.concatenate([plain.astype(turning.dtype), turning], axis=-1)
         k = jnp.concatenate([latent[:, None], shared], axis=-1)
         return grow(q, self.spec, batch), k
 
 
 def _for_each_head(
-    weight: Weight, x: Float[Array, "T H in"], batch: Batch, layer: Int[Array, ""]
+    weight: Weight,
+    slots: Slots | None,
+    x: Float[Array, "T H in"],
+    batch: Batch,
+    layer: Int[Array, ""],
 ) -> Float[Array, "T H out"]:
-    """Each head's part of x by the head's own matrix."""
-    out = weight.batched_matmul(x.swapaxes(0, 1), layer, batch.num_tokens)
-    return out.swapaxes(0, 1)
+    """Each head's part of x by the head's own matrix, and by that of its token's adapter."""
+    out = weight.batched_matmul(x.swapaxes(0, 1), layer, batch.num_tokens).swapaxes(0, 1)
+    if slots is None:
+        return out
+    rows = _rows_of_heads(slots, x, batch)
+    low = low_rank_of(slots, x.reshape(-1, x.shape[-1]), rows, layer)
+    assert low is not None
+    return low.added_to(out.reshape(-1, out.shape[-1])).reshape(out.shape)
+
+
+def _rows_of_heads(slots: Slots, x: Float[Array, "T H in"], batch: Batch) -> AdapterRows:
+    """Which adapter each head of each token has."""
+    assert batch.adapters is not None
+    token, head = (numbers.reshape(-1) for numbers in jnp.indices(x.shape[:2], jnp.int32))
+    return rows_that_choose(batch.adapters, token, head, slots.layout)

@@ -8,7 +8,22 @@ from jax_engine.layers.batch import Batch
 from jax_engine.operations import device_operations
 from jax_engine.parallel.sums import added
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
-from jax_engine.weights.low_rank import LowRank, Slots
+from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
+
+
+def low_rank_of(
+    slots: Slots | None, x: Float[Array, "T in"], rows: AdapterRows | None, layer: Int[Array, ""]
+) -> LowRank | None:
+    """What adapters add to the product of x and a weight with these slots.
+
+    Args:
+        rows: which rows of x have which adapter; `slots` says whether there may be some.
+    """
+    if slots is None:
+        return None
+    assert rows is not None
+    add = device_operations().add_low_rank
+    return LowRank(x, slots.get_value(), slots.layout, layer, rows, add)
 
 
 class Linear(nnx.Module):  # type: ignore[misc]
@@ -69,11 +84,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T in"], batch: Batch, layer: Int[Array, ""]
     ) -> LowRank | None:
         """What adapters add to the product; None where the step has none."""
-        if self.slots is None:
-            return None
-        assert batch.adapters is not None
-        arrays, add = self.slots.get_value(), device_operations().add_low_rank
-        return LowRank(x, arrays, self.slots.layout, layer, batch.adapters, add)
+        return low_rank_of(self.slots, x, batch.adapters, layer)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The result's dtype for an x of this dtype."""

@@ -9,9 +9,11 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import RouterSpec
 from jax_engine.layers.batch import Batch
+from jax_engine.layers.linear import low_rank_of
 from jax_engine.operations import device_operations
 from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
+from jax_engine.weights.low_rank import Slots
 
 
 class Router(nnx.Module):  # type: ignore[misc]
@@ -21,7 +23,10 @@ class Router(nnx.Module):  # type: ignore[misc]
         weight: [*stack, X, E] in float32, stored in a `WeightFormat`.
         bias: [*stack, X], added to the logits, or None.
         selection_bias: [*stack, X], added to the scores for the choice only, or None.
+        slots: As in `Linear`.
     """
+
+    slots: Slots | None = None
 
     def __init__(
         self, spec: RouterSpec, width: int, *, weight_format: WeightFormat, stack: tuple[int, ...]
@@ -40,6 +45,9 @@ class Router(nnx.Module):  # type: ignore[misc]
         """The experts of each token, and their weights. Of equal scores, the first expert wins."""
         spec, wide = self.spec, x.astype(jnp.float32)
         logits = self.weight.matmul(wide, layer, batch.num_tokens, out_dtype=jnp.dtype(jnp.float32))
+        low = low_rank_of(self.slots, wide, batch.adapters, layer)
+        if low is not None:
+            logits = low.added_to(logits)
         if self.bias is not None:
             logits = logits + self.bias[...]
         scores = logits

@@ -40,8 +40,8 @@ def sorted_parts(
         place_of: the place of a name. Raises WeightsError for a name that is no adapter's.
 
     Raises:
-        WeightsError: a tensor is of no module of the model, or of experts, or two are for one
-            place, or there is none.
+        WeightsError: a tensor is of no module of the model, or two are for one place, or there is
+            none.
     """
     found: dict[str, dict[PartName, Stored]] = {}
     for name, tensor in tensors.items():
@@ -52,11 +52,6 @@ def sorted_parts(
                 f"{tensor.where}: the model has no module {place.module} that can be adapted; the "
                 f"nearest names are {modules.nearest(place.module)}. Is the adapter another "
                 "model's?"
-            )
-        if modules.by_name[module].kind == "experts":
-            raise WeightsError(
-                f"{tensor.where}: {module} belongs to a mixture of experts, which cannot be "
-                "adapted. Train the adapter on the attention alone."
             )
         parts = found.setdefault(module, {})
         if place.part in parts:
@@ -106,7 +101,7 @@ def check_fits(adapter: Adapter, modules: Modules, max_lora_rank: int) -> None:
     """Raises WeightsError unless an adapter that was made before suits this model and limit."""
     for one in adapter.modules:
         module = modules.by_name.get(one.name)
-        if module is None or module.kind == "experts":
+        if module is None:
             raise WeightsError(
                 f"the model has no module {one.name} that can be adapted; the nearest names are "
                 f"{modules.nearest(one.name)}. Is the adapter another model's?"

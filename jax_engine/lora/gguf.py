@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
 
 ENDS = (".lora_a", ".lora_b")
+EXPERTS = "_exps.weight"
 # The models of those architectures of llama.cpp that reorder rows of q and k. An adapter of another
 # architecture could fit such a model by names and shapes, and would be in the wrong order.
 _INTERLEAVED = {
@@ -70,6 +71,11 @@ def read_gguf(path: Path, modules: Modules, max_lora_rank: int) -> Adapter:
 
     def place_of(name: str) -> Place:
         stem, end = name[: -len(ENDS[0])], name[-len(ENDS[0]) :]
+        if stem.endswith(EXPERTS):
+            raise WeightsError(
+                f"{path}, tensor {name} is of all experts of a layer, which are not read from GGUF "
+                "files. Give the folder of PEFT's that it was made of."
+            )
         if end not in ENDS:
             raise WeightsError(
                 f"{path}, tensor {name} is not an adapter's: those end in {' and '.join(ENDS)}."

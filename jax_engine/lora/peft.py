@@ -11,8 +11,17 @@ from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import read_json
 from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.assemble import Parts, Place, assemble, check_rank_limit, sorted_parts
+from jax_engine.lora.experts import check_targets, taken_apart
 from jax_engine.lora.modules import Modules
-from jax_engine.lora.peft_config import FILE, PeftFields, peft_fields, rank_of, scaling_of, selects
+from jax_engine.lora.peft_config import (
+    FILE,
+    PeftFields,
+    is_target,
+    peft_fields,
+    rank_of,
+    scaling_of,
+    selects,
+)
 from jax_engine.lora.stored import Stored, stored_arrays, stored_in_file
 
 WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
@@ -76,12 +85,35 @@ def _adapter(
     tensors: Mapping[str, Stored], fields: PeftFields, modules: Modules, max_lora_rank: int
 ) -> Adapter:
     check_rank_limit(max_lora_rank)
+    check_targets(fields, modules)
+    tensors, parameters = taken_apart(tensors, fields, modules)
     parts = sorted_parts(tensors, lambda name: _place(name, tensors[name]), modules)
     _check_kinds(tensors, modules)
     _check_biases(parts, fields)
-    _check_selection(parts, fields, modules)
-    _check_ranks(parts, fields, max_lora_rank)
-    return assemble(parts, modules, lambda name: scaling_of(fields, name), max_lora_rank)
+    keys = {name: _chosen_as(name, fields, modules, parameters) for name in modules.by_name}
+    _check_selection(parts, keys, fields, modules)
+    _check_ranks(parts, keys, fields, max_lora_rank)
+    return assemble(
+        parts, modules, lambda name: scaling_of(fields, keys[name] or name), max_lora_rank
+    )
+
+
+def _chosen_as(
+    name: str, fields: PeftFields, modules: Modules, parameters: Mapping[str, str]
+) -> str | None:
+    """By which name the configuration selects a module; None: it does not.
+
+    That of the module, of its weight, or of the parameter of all experts that it is a part of.
+    Raises ConfigError for a pattern that is not supported.
+    """
+    if name in parameters:
+        return parameters[name]
+    for one in modules.names(name):
+        if is_target(fields, f"{one}.weight"):
+            return f"{one}.weight"
+        if selects(fields, one, modules.by_name[name]):
+            return one
+    return None
 
 
 def _place(name: str, tensor: Stored) -> Place:
@@ -117,34 +149,37 @@ def _check_biases(parts: Parts, fields: PeftFields) -> None:
             )
 
 
-def _check_selection(parts: Parts, fields: PeftFields, modules: Modules) -> None:
-    """Raises unless the tensors are those of the modules that the configuration selects.
+def _check_selection(
+    parts: Parts, keys: Mapping[str, str | None], fields: PeftFields, modules: Modules
+) -> None:
+    """Raises WeightsError unless the tensors are those of the modules that are selected.
 
-    PEFT would use no others, and add nothing to a module without them.
-
-    Raises:
-        ConfigError: a pattern is not supported.
-        WeightsError: a module has tensors and is not selected, or is selected and has none.
+    PEFT would use no others, and add nothing to a module without them. Experts may have none:
+    trainers leave out those that no token has met, and modules of transformers 5 are none of PEFT's
+    "all-linear" ones.
     """
     for name, module in modules.by_name.items():
-        chosen = selects(fields, name, module)
+        chosen = keys[name] is not None
         if name in parts and not chosen:
             raise WeightsError(
                 f"{next(iter(parts[name].values())).where}: {FILE} does not select the module "
-                f"{name} (target_modules, exclude_modules, layers_to_transform)."
+                f"{name} (target_modules, exclude_modules, layers_to_transform, target_parameters)."
             )
         given = fields.target_modules is not None
-        if chosen and given and name not in parts and module.kind != "experts":
+        may_lack = module.kind in ("experts", "router")
+        if chosen and given and name not in parts and not may_lack:
             raise WeightsError(
                 f"{FILE} selects the module {name}, but there are no tensors of it; found those of "
                 f"{len(parts)} modules. Is {WEIGHTS} whole?"
             )
 
 
-def _check_ranks(parts: Parts, fields: PeftFields, max_lora_rank: int) -> None:
+def _check_ranks(
+    parts: Parts, keys: Mapping[str, str | None], fields: PeftFields, max_lora_rank: int
+) -> None:
     """Raises ConfigError unless the configured ranks are within the limit, and the tensors'."""
     for name, tensors in parts.items():
-        rank = rank_of(fields, name)
+        rank = rank_of(fields, keys[name] or name)
         if rank > max_lora_rank:
             raise ConfigError(
                 f"{FILE}: the rank of {name} is {rank}, above max_lora_rank ({max_lora_rank}). "

@@ -26,7 +26,7 @@ Names = str | list[str] | None
 
 # What only training, or who reads the file, makes use of.
 _IGNORED = (
-    *("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "task_type"),
+    *("base_model_name_or_path", "revision", "auto_mapping", "task_type"),
     *("inference_mode", "runtime_config", "megatron_core", "qalora_group_size", "eva_config"),
 )
 # Ways to initialise that leave the base's weights as they are; after training they are history.
@@ -36,7 +36,6 @@ _REFUSED = {
     "use_qalora": "QALoRA's pooled inputs are not computed",
     "modules_to_save": "whole modules in place of the model's are not read",
     "layer_replication": "the model's layers are those of its own configuration",
-    "target_parameters": "parameters of experts cannot be adapted",
     "trainable_token_indices": "rows in place of the embedding's are not read",
     "alora_invocation_tokens": "an adapter that begins in the middle of a prompt is not computed",
     "ensure_weight_tying": "an adapter of a tied embedding changes the embedding or the head only",
@@ -51,6 +50,7 @@ class PeftFields(msgspec.Struct, frozen=True):
     """The fields that are honoured, with PEFT's defaults."""
 
     peft_type: str = "LORA"
+    peft_version: str | None = None
     r: Size = 8
     lora_alpha: Alpha = 8
     use_rslora: bool | None = False
@@ -58,6 +58,7 @@ class PeftFields(msgspec.Struct, frozen=True):
     alpha_pattern: dict[str, Alpha] | None = None
     target_modules: Names = None
     exclude_modules: Names = None
+    target_parameters: list[str] | None = None
     layers_to_transform: Count | list[Count] | None = None
     layers_pattern: Names = None
     lora_bias: bool | None = False
@@ -125,7 +126,7 @@ def selects(fields: PeftFields, name: str, module: Module) -> bool:
     if targets is None:
         return _is_in_layers(fields, name)
     if isinstance(targets, str) and targets.lower() == ALL_LINEAR:
-        return module.kind in ("linear", "experts")
+        return module.kind in ("linear", "experts", "router")
     if isinstance(targets, list) and name in targets:
         return True  # PEFT does not ask for the layer of a module that is named in full
     return _is_among(name, targets, "target_modules") and _is_in_layers(fields, name)
@@ -135,7 +136,16 @@ def _is_among(name: str, names: str | list[str], field: str) -> bool:
     """By a pattern of the whole name, or a list of ends of names, whole parts of them."""
     if isinstance(names, str):
         return matches(names, name, field)
-    return any(name == one or name.endswith(f".{one}") for one in names)
+    return any(_ends_with(name, one) for one in names)
+
+
+def _ends_with(name: str, end: str) -> bool:
+    return name == end or name.endswith(f".{end}")
+
+
+def is_target(fields: PeftFields, parameter: str) -> bool:
+    """Whether `target_parameters` has a parameter. PEFT then asks for no layers or exclusions."""
+    return any(_ends_with(parameter, one) for one in fields.target_parameters or [])
 
 
 def _is_in_layers(fields: PeftFields, name: str) -> bool:

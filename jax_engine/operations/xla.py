@@ -12,6 +12,7 @@ from jax_engine.operations.whole_vectors import in_whole_vectors
 from jax_engine.sampling.draw import draw as draw
 from jax_engine.weights.low_rank import LowRank, dense_of
 
+ROWS_AT_ONCE = 16  # whose A and B are gathered: a few MB
 ROWS_OF_X = 2  # the fewest that XLA multiplies on a CPU as it does more
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with a matrix [out, in]
 
@@ -114,6 +115,8 @@ def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T ou
     Slot by slot, with all rows: a row's sums have the same order in any slot. On a CPU a slot
     without rows is left out.
     """
+    if low.layout.choices:
+        return _add_low_rank_by_rows(out, low)
     rows, starts = len(out), low.rows.starts
     x = jnp.pad(low.x, ((0, max(0, ROWS_OF_X - rows)), (0, 0))).astype(jnp.float32)
 
@@ -135,6 +138,53 @@ def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T ou
 
     numbers = jnp.arange(1, low.layout.slots + 1, dtype=jnp.int32)
     found: Array = jax.lax.scan(one, out, (numbers, *dense_of(low)))[0]
+    return found
+
+
+def _add_low_rank_by_rows(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T out"]:
+    """The same where rows have hundreds of slots: some rows at a time, each with its own A and B.
+
+    On a CPU rows without an adapter are left out, if there are `ROWS_AT_ONCE` of them. A loop that
+    runs once would become a part of what is around it, where sums may have another order.
+    """
+    rows, slots = len(out), low.rows.slot
+    least = 2 if this_device().bits_by_shape else 1
+    missing = max(-(-rows // ROWS_AT_ONCE), least) * ROWS_AT_ONCE - rows
+
+    def in_chunks(values: Array) -> Array:
+        padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1))
+        return padded.reshape(-1, ROWS_AT_ONCE, *values.shape[1:])
+
+    def one(chunk: tuple[Array, Array, Array]) -> Array:
+        x, slot, out = chunk
+
+        def added() -> Array:
+            a, b = (one.astype(jnp.float32) for one in dense_of(low, jnp.maximum(slot - 1, 0)))
+            shrunk = _each_product(x.astype(jnp.float32), a)
+            both = out.astype(jnp.float32) + (_each_product(shrunk, b[..., :-1]) + b[..., -1])
+            return jnp.where((slot > 0)[:, None], both.astype(out.dtype), out)
+
+        if this_device().branches_wait:
+            return added()
+        found: Array = jax.lax.cond((slot > 0).any(), added, lambda: out)
+        return found
+
+    found: Array = jax.lax.map(one, (in_chunks(low.x), in_chunks(slots), in_chunks(out)))
+    return found.reshape(-1, out.shape[1])[:rows]
+
+
+def _each_product(
+    x: Float[Array, "T in"], matrices: Float[Array, "T out in"]
+) -> Float[Array, "T out"]:
+    """Each row by its own matrix, in float32."""
+    out: Array = jax.lax.dot_general(
+        x,
+        matrices,
+        (((1,), (2,)), ((0,), (0,))),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    found: Array = jax.lax.optimization_barrier(out)
     return found
 
 

@@ -119,10 +119,12 @@ class CodedPanels(InPanels, RowsOfCodes):
         activation: Activation,
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         from cpu_kernels.quantized.grouped_linear import grouped_quantized_gated_linear
 
         options = self._gated_options(x, weight, activation, layer)
+        options["expand"] = None if low is None else expand_of(low)
         panels, places, kinds = self._held(weight)
         return grouped_quantized_gated_linear(x, panels, places, bias, kinds, starts, **options)
 

@@ -83,9 +83,10 @@ class Weight(nnx.Param):  # type: ignore[misc]
         activation: Activation,
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None = None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
-        return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer)
+        return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer, low)
 
     def batched_matmul(
         self,
@@ -253,9 +254,16 @@ class WeightFormat(abc.ABC):
         activation: Activation,
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
-        """activation(gate(x)) * up(x) by experts, rounded once to x's dtype."""
+        """activation(gate(x)) * up(x) by experts, rounded once to x's dtype.
+
+        Args:
+            low: what adapters add to the products before the gate.
+        """
         out = self.grouped_matmul(x, weight, bias, starts, layer)
+        if low is not None:
+            out = low.added_to(out)
         return gated(out, activation).astype(x.dtype)
 
     def batched_matmul(

@@ -6,6 +6,10 @@ adapter takes another's place without a program being compiled. A row without on
 Modules that the engine multiplies together (q, k and v; gate and up) are *parts*: each has its own
 A, and its own rows of B. `cpu_kernels/low_rank/__init__.py` has the layout of the arrays, which all
 devices share; ranks are held in blocks of `LANES`.
+
+Where a weight is several matrices, and each row is multiplied by one of them (a mixture's experts,
+the heads of latent attention), a slot has an A and a B for each. To the products they are slots as
+any others: X of them, one after another, for each adapter.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,6 +43,7 @@ class SlotLayout:
         halves: 16 columns of the product each: (the first, how many there are, their part). Two of
             them make a panel: of a gated product, those of gate and the same ones of up.
         bias_rows: rows of B behind its ranks: the biases, and zeros (`Device.bias_rows`).
+        choices: the matrices among which each row has its own; 0: all rows have the same one.
     """
 
     layers: int
@@ -49,6 +54,12 @@ class SlotLayout:
     parts: int
     halves: tuple[tuple[int, int, int], ...]
     bias_rows: int = 1
+    choices: int = 0
+
+    @property
+    def pairs(self) -> int:
+        """Slots as the products see them: pairs of an adapter and a matrix."""
+        return self.slots * max(self.choices, 1)
 
     @property
     def held_rank(self) -> int:
@@ -57,7 +68,7 @@ class SlotLayout:
 
     def arrays(self, dtype: jnp.dtype) -> dict[str, ArraySpec]:
         """The arrays of all slots."""
-        stack, blocks = (self.layers, self.slots), self.parts * self.held_rank // LANES
+        stack, blocks = (self.layers, self.pairs), self.parts * self.held_rank // LANES
         pairs, panels = -(-self.in_size // 2), len(self.halves) // 2
         return {
             A: ArraySpec((*stack, blocks, pairs, PANEL), dtype),
@@ -130,10 +141,28 @@ class AdapterRows(NamedTuple):
 
 def sort_rows(slot: Int[Array, " T"], slots: int) -> AdapterRows:
     """Sorts rows by their slots."""
+    return _sorted(slot, slots)._replace(tiles=make_tiles(slot, slots))
+
+
+def _sorted(slot: Int[Array, " T"], slots: int) -> AdapterRows:
     order = jnp.argsort(slot, stable=True).astype(jnp.int32)
     before = slot[:, None] < jnp.arange(slots + 2)
-    starts = before.sum(axis=0, dtype=jnp.int32)
-    return AdapterRows(slot, order, starts, make_tiles(slot, slots))
+    return AdapterRows(slot, order, before.sum(axis=0, dtype=jnp.int32))
+
+
+def rows_that_choose(
+    rows: AdapterRows, token: Int[Array, " R"], choice: Int[Array, " R"], layout: SlotLayout
+) -> AdapterRows:
+    """Rows of tokens, each with one of several matrices, sorted by the pairs of both.
+
+    Args:
+        rows: of the tokens.
+        token: of each row.
+        choice: the number of each row's matrix; of a row without an adapter any number.
+    """
+    slot = rows.slot[token]
+    pair = jnp.where(slot > 0, (slot - 1) * layout.choices + choice + 1, 0)
+    return _sorted(pair, layout.pairs)
 
 
 class LowRank(NamedTuple):
@@ -185,26 +214,34 @@ def of_tokens(
     return LowRank(found, held, own, jnp.int32(0), rows, add)
 
 
-def dense_of(low: LowRank) -> tuple[Float[Array, "slots ranks in"], Float[Array, "slots out r1"]]:
+def dense_of(
+    low: LowRank, slots: Int[Array, " slots"] | None = None
+) -> tuple[Float[Array, "slots ranks in"], Float[Array, "slots out r1"]]:
     """A and B of a layer's slots as matrices; B has zeros where a column is of another part.
 
     The ranks of all parts follow each other. The last column of B is the biases.
+
+    Args:
+        slots: which ones, from 0 on; None: all.
     """
     layout = low.layout
     a, b = (
-        lax.dynamic_index_in_dim(low.arrays[name], low.layer, keepdims=False) for name in (A, B)
+        lax.dynamic_index_in_dim(low.arrays[name], low.layer, keepdims=False)
+        if slots is None
+        else low.arrays[name][low.layer, slots]
+        for name in (A, B)
     )
-    slots, blocks, pairs, _ = a.shape
-    a = a.reshape(slots, blocks, pairs, 2, LANES).transpose(0, 1, 4, 2, 3)
-    a = a.reshape(slots, blocks * LANES, 2 * pairs)[..., : layout.in_size]
+    count, blocks, pairs, _ = a.shape
+    a = a.reshape(count, blocks, pairs, 2, LANES).transpose(0, 1, 4, 2, 3)
+    a = a.reshape(count, blocks * LANES, 2 * pairs)[..., : layout.in_size]
     _, panels, ranks, _ = b.shape
-    b = b.reshape(slots, panels, ranks, 2, LANES).transpose(0, 1, 3, 4, 2)
+    b = b.reshape(count, panels, ranks, 2, LANES).transpose(0, 1, 3, 4, 2)
     place, part = _columns(layout)
-    rows = b.reshape(slots, -1, ranks)[:, place]
+    rows = b.reshape(count, -1, ranks)[:, place]
     own = part[:, None] == np.arange(layout.parts)
     values, biases = rows[:, :, None, : layout.held_rank], rows[..., layout.held_rank, None]
     each = jnp.where(own[None, :, :, None], values, jnp.zeros((), b.dtype))
-    each = each.reshape(slots, layout.out_size, -1)
+    each = each.reshape(count, layout.out_size, -1)
     return a, jnp.concatenate([each, biases], axis=-1)
 
 

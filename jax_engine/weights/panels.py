@@ -96,11 +96,13 @@ class Panels(InPanels):
         activation: Activation,
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         from cpu_kernels.linear.grouped_linear import grouped_gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
         options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
+        options["expand"] = None if low is None else expand_of(low)
         return grouped_gated_linear(x, panels, bias, starts, layer=index_of(layer), **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:

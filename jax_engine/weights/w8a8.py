@@ -193,10 +193,12 @@ class W8A8Panels(InPanels, W8A8):
         activation: Activation,
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
+        low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         from cpu_kernels.w8a8.gated_linear import grouped_gated_linear
 
         options = _gated_options(x, weight, activation, layer)
+        options["expand"] = None if low is None else expand_of(low)
         return grouped_gated_linear(x, *_arrays(weight), bias, starts, **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:

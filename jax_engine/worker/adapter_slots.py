@@ -1,6 +1,8 @@
 """The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
 
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +15,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array
 
 from jax_engine.errors import WeightsError
-from jax_engine.lora.adapter import Adapter
-from jax_engine.lora.leaves import adapted_leaves, matrices, of_no_adapter
+from jax_engine.lora.adapter import AdaptedModule, Adapter
+from jax_engine.lora.leaves import adapted_leaves, check_supported, is_changed, matrices
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import device_operations, this_device
@@ -69,7 +71,7 @@ class AdapterSlots:
         a_leaf_of = {leaf.layout: number for number, leaf in enumerate(self.leaves)}
         for layout, number in a_leaf_of.items():
             if layout.layers > 1:
-                self._write_leaf(1, number, None)
+                self._write_leaf(1, number, {}, pieces=1)
 
     def write(self, slot: int, adapter: Adapter) -> None:
         """Puts an adapter into a slot, in place of what was there. Steps in flight are not touched.
@@ -80,20 +82,31 @@ class AdapterSlots:
         """
         if not 1 <= slot <= self.count:
             raise WeightsError(f"an adapter's slot must be between 1 and {self.count}, got {slot}.")
-        new = matrices(adapter, self.leaves)
-        changed = {number for number, arrays in enumerate(new) if arrays is not None}
+        check_supported(adapter, self.leaves)
+        modules = {one.name: one for one in adapter.modules}
+        changed = {n for n, leaf in enumerate(self.leaves) if is_changed(leaf, modules)}
         for number in changed | self._changed[slot - 1]:
-            self._write_leaf(slot, number, new[number])
+            self._write_leaf(slot, number, modules)
         self._changed[slot - 1] = changed
 
-    def _write_leaf(self, slot: int, number: int, new: dict[str, np.ndarray] | None) -> None:
-        """Writes a leaf's arrays of one slot; None: it is emptied."""
-        if new is None:
-            new = of_no_adapter(self.leaves[number])
+    def _write_leaf(
+        self,
+        slot: int,
+        number: int,
+        modules: Mapping[str, AdaptedModule],
+        pieces: int | None = None,
+    ) -> None:
+        """Writes a leaf's arrays of one slot; where there are no modules of it, it is emptied.
+
+        Args:
+            pieces: How many of those of `matrices` are written; None: all.
+        """
         names = [*self._specs[number]]
         own = slice(len(names) * number, len(names) * (number + 1))
         held = dict(zip(names, self.arrays[own], strict=True))
-        held = self._write[number](held, new, np.int32(slot - 1))
+        for layer, new in itertools.islice(matrices(self.leaves[number], modules), pieces):
+            place = np.int32(layer), np.int32(slot - 1)
+            held = self._write[number](held, new, *place)
         self.arrays[own] = [held[name] for name in names]
 
     @property
@@ -106,11 +119,8 @@ class AdapterSlots:
         rest = iter(arrays)
         for leaf, specs in zip(self.leaves, self._specs, strict=True):
             held = {name: next(rest) for name in specs}
-            slots = Slots(held, layout=leaf.layout)
-            if leaf.kind == "tied head":
-                model.tied_slots = slots
-            else:
-                _module(model, leaf.path).slots = slots
+            *module, attribute = leaf.path
+            setattr(_module(model, module), str(attribute), Slots(held, layout=leaf.layout))
 
 
 def held_dtype(dtype: DTypeLike) -> jnp.dtype:
@@ -120,17 +130,23 @@ def held_dtype(dtype: DTypeLike) -> jnp.dtype:
 
 
 def _write(
-    layout: SlotLayout, held: dict[str, Array], new: dict[str, Array], slot: Array
+    layout: SlotLayout, held: dict[str, Array], new: dict[str, Array], layer: Array, slot: Array
 ) -> dict[str, Array]:
-    """Packs an adapter's matrices of a leaf into a slot of its arrays."""
+    """Packs an adapter's matrices of a leaf into a slot of its arrays: see `matrices`."""
     packed = {A: layout.packed_a(new[A]), B: layout.packed_b(new[B]), RANKS: new[RANKS]}
+    # All layers of one slot; or of one layer as many slots as there are choices.
+    axis, first = (0, slot * layout.choices) if layout.choices else (1, slot)
     return {
-        name: lax.dynamic_update_index_in_dim(old, packed[name].astype(old.dtype), slot, axis=1)
+        name: lax.dynamic_update_slice(
+            old,
+            jnp.expand_dims(packed[name].astype(old.dtype), axis),
+            (layer, first, *[0] * (old.ndim - 2)),
+        )
         for name, old in held.items()
     }
 
 
-def _module(model: Any, path: tuple[str | int, ...]) -> Any:
+def _module(model: Any, path: Sequence[str | int]) -> Any:
     for part in path:
         model = model[part] if isinstance(part, int) else getattr(model, part)
     return model

@@ -73,12 +73,35 @@ def decoded_weights() -> dict[str, np.ndarray]:
 def adapted(name: str, base: Any) -> Any:
     """The model with an adapter that is not trained, but drawn."""
     config = peft.LoraConfig(task_type="CAUSAL_LM", **CASES[name].fields)
+    if CASES[name].numbered:
+        write_numbered(name, config, FOLDER / name)
+        return peft.PeftModel.from_pretrained(base, FOLDER / name).eval()
     model = peft.get_peft_model(base, config).eval()
     with torch.no_grad():
         for key, weight in model.named_parameters():
             if ".lora_" in key:
                 weight.copy_(torch.from_numpy(draw(key, tuple(weight.shape))))
     return model
+
+
+def write_numbered(name: str, config: Any, folder: Path) -> None:
+    """An adapter of modules by the checkpoint's own names."""
+    config.base_model_name_or_path = "tiny"
+    config.inference_mode = True
+    config.save_pretrained(folder)
+    tensors = {}
+    for tensor, (rows, columns) in sizes_of(CASES[name].base).items():
+        module = tensor.removesuffix(".weight")
+        if module.rpartition(".")[2] in CASES[name].fields["target_modules"]:
+            for part, shape in (("A", (config.r, columns)), ("B", (rows, config.r))):
+                key = f"base_model.model.{module}.lora_{part}.weight"
+                tensors[key] = torch.from_numpy(draw(key, shape))
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def sizes_of(base: str) -> dict[str, tuple[int, int]]:
+    """The matrices of a checkpoint."""
+    return {name: tuple(one) for name, one in cases()[base]["tensors"].items() if len(one) == 2}
 
 
 def save(model: Any, folder: Path) -> None:
@@ -104,11 +127,15 @@ def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
 
 
 def make_tiny() -> None:
-    arrays: dict[str, np.ndarray] = {}
+    """Writes what is not there yet: remove a case's folder to make it again."""
+    arrays = dict(np.load(FOLDER / "logits.npz")) if (FOLDER / "logits.npz").exists() else {}
     for name in CASES:
+        if (FOLDER / name).exists():
+            continue
         with tempfile.TemporaryDirectory() as folder:
             model = adapted(name, base_of(name, Path(folder)))
-        save(model, FOLDER / name)
+        if not CASES[name].numbered:
+            save(model, FOLDER / name)
         logits, tokens, margin = answer(model)
         arrays |= {f"{name}.logits": logits, f"{name}.tokens": np.array(tokens, np.int32)}
         print(f"{name}: {tokens}, least margin {margin:.4f}", flush=True)

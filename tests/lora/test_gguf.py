@@ -191,7 +191,10 @@ def test_metadata_that_changes_nothing(tmp_path: Path) -> None:
         ({Q_A: np.full((4, 32), np.nan, np.float32)}, "finite, found nan"),
         ({"blk.0.attn_norm.weight": np.ones(32, np.float32)}, "attn_norm.weight is not an adap"),
         ({"blk.9.attn_q.weight.lora_a": np.ones((4, 32), np.float32)}, r"no module blk\.9\.attn_q"),
-        ({"blk.0.ffn_up_exps.weight.lora_a": np.ones((4, 32), np.float32)}, "no module blk.0.ffn_"),
+        (
+            {"blk.0.ffn_up_exps.weight.lora_a": np.ones((6, 4, 32), np.float32)},
+            "ffn_up_exps.weight.lora_a is of all experts .*Give the folder of PEFT's",
+        ),
         ({"token_embd.weight.lora_a": np.ones((4, 61), np.float32)}, r"shape \(61, 61\)|\(4, 61\)"),
     ],
 )

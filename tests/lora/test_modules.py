@@ -1,10 +1,13 @@
 """The names of a model's modules are the checkpoint's, and their shapes those of its tensors."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_engine.lora.leaves import adapted_leaves
 from jax_engine.lora.modules import is_turned, modules_of
-from jax_engine.models.load import load_model
+from jax_engine.models.leaves import abstract_leaves
+from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
 from jax_engine.weights.row_orders import split
 from jax_engine.weights.transforms import Heads, Stack, Transpose, transform_of
@@ -29,14 +32,19 @@ def test_each_matrix_of_a_checkpoint_is_a_module(case: str) -> None:
         shape = (one.out_size, one.in_size)
         turned = one.kind == "embedding"
         turned |= config.architecture == "GPT2LMHeadModel" and name.endswith(TURNED)
-        assert tensors[f"{name}.weight"].shape == (shape[::-1] if turned else shape), name
+        turned |= config.architecture == "GptOssForCausalLM" and name.endswith("]")
+        tensor, _, expert = name.removesuffix("]").partition("[")
+        stored = tensors[tensor] if tensor in tensors else tensors[f"{tensor}.weight"]
+        stored = stored[int(expert)] if expert else stored
+        assert stored.shape == (shape[::-1] if turned else shape), name
+    stems = {name.partition("[")[0] for name in found}
     others = {
         name
         for name, tensor in tensors.items()
-        if tensor.ndim == 2 and name.removesuffix(".weight") not in found
+        if tensor.ndim > 1 and name.removesuffix(".weight") not in stems
     }
-    # Positions, and norms of heads: no adapter changes those. And experts that are one tensor.
-    known = (".wpe.", "embed_positions", "q_norm", "k_norm", "layernorm", "_ln.", ".experts.")
+    # Positions, and norms of heads: no adapter changes those. And biases of all experts.
+    known = (".wpe.", "embed_positions", "q_norm", "k_norm", "layernorm", "_ln.", "_proj_bias")
     assert all(any(part in name for part in known) for name in others), others
 
 
@@ -58,6 +66,15 @@ def test_a_merged_model_loads(case: str, tmp_path_factory: pytest.TempPathFactor
     single = {name: tensor.astype(np.float32) for name, tensor in merged.items()}
     folder = tmp_path_factory.mktemp("merged")
     assert load_model(str(write_checkpoint(folder, config, single))).num_parameters > 0
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_every_module_is_a_part_of_a_product_that_adapters_change(case: str) -> None:
+    config = config_from_hf(CASES[case]["config"])
+    _, state = abstract_decoder(config.spec, jnp.float32)
+    leaves = adapted_leaves(config, abstract_leaves(state, config.spec), 1, 8)
+    computed = {name for leaf in leaves for names in leaf.modules for name in names}
+    assert computed == modules_of(config).by_name.keys()
 
 
 def test_the_modules_of_a_llama() -> None:

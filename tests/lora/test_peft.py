@@ -245,13 +245,10 @@ def test_nothing_is_read_before_all_is_checked(tmp_path: Path) -> None:
     assert not reads.called
 
 
-def test_experts_are_refused_by_name() -> None:
+def test_experts_and_routers_may_have_no_tensors() -> None:
+    """transformers 5 has them as parameters, which are none of PEFT's "all-linear" modules."""
     name, config = FIRST["mixtral"]
     of = modules_of(config_from_hf(config | {"architectures": [f"{name}ForCausalLM"]}))
-    expert = "model.layers.0.block_sparse_moe.experts.1.w2"
-    for refused in (expert, "model.layers.0.block_sparse_moe.gate"):
-        with pytest.raises(WeightsError, match=f"{refused} belongs to a mixture of experts"):
-            read(tensors_of([refused], of=of), of=of)
     attention = [one for one, module in of.by_name.items() if module.kind == "linear"]
     assert len(read(tensors_of(attention, of=of), of=of, target_modules="all-linear").modules) == 12
 

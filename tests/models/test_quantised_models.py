@@ -155,18 +155,21 @@ def test_experts_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
-def write_mxfp4(directory: Path) -> None:
-    """A tiny gpt-oss whose experts are codes."""
+def write_mxfp4(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """gpt-oss with experts in MXFP4. Returns its configuration, and the numbers of all tensors."""
     case, wider = cases()["gpt_oss"], {48: 64, 96: 128}
     tensors: Tensors = {}
+    numbers: dict[str, np.ndarray] = {}
     for name, sizes in case["tensors"].items():
         values = draw(name, tuple(wider.get(size, size) for size in sizes))
         if name.endswith(("down_proj", "gate_up_proj")):
             blocks, scales = mxfp4.quantise(np.ascontiguousarray(values.swapaxes(1, 2)))
             tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            numbers[name] = mxfp4.decode(blocks, scales).swapaxes(1, 2)
         else:
-            tensors[name] = values
-    write_file(directory / "model.safetensors", tensors)
+            tensors[name] = numbers[name] = values
+    write_file(folder / "model.safetensors", tensors)
     config = case["config"] | {"intermediate_size": 64}
-    config["quantization_config"] = {"quant_method": "mxfp4"}
-    (directory / "config.json").write_text(json.dumps(config))
+    quantised = config | {"quantization_config": {"quant_method": "mxfp4"}}
+    (folder / "config.json").write_text(json.dumps(quantised))
+    return config, numbers

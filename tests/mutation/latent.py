@@ -12,8 +12,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/layers/latent_attention.py",
         LITE,
         (
-            "self.v_up, latents, batch, numbers.layer",
-            "self.v_up, latents, batch, numbers.cache_layer",
+            "self.v_up_slots, latents, batch, numbers.layer",
+            "self.v_up_slots, latents, batch, numbers.cache_layer",
             "values by another layer's matrix",
         ),
         (

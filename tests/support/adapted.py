@@ -52,7 +52,7 @@ def supported(model: LoadedModel) -> list[str]:
     """The modules that adapters may change."""
     leaves = abstract_leaves(model.params, model.config.spec)
     found = adapted_leaves(model.config, leaves, 1, MAX_RANK)
-    return [name for leaf in found for names in leaf.modules for name in names]
+    return list(dict.fromkeys(name for leaf in found for names in leaf.modules for name in names))
 
 
 def adapter_of(
