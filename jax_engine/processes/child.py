@@ -44,6 +44,15 @@ def how_it_ended(child: Child, name: str) -> str:
     return f"{name} (pid {child.pid}) ended with {how}"
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped, as by SIGSTOP. Where there is no /proc, nobody knows."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state == "T"
+
+
 def end_child(child: Child, timeout: float) -> None:
     """Waits `timeout` seconds for its end, kills it if need be, and closes its standard input."""
     try:

@@ -1,7 +1,8 @@
 """Starts the process of a runner, calls its methods, and sees that it ends.
 
 A thread listens to what the process says unasked. It ends the process, by a signal that also ends
-one that was stopped, if it is silent or a step takes too long. All that waits for it then raises.
+one that was stopped, if it is silent, if it waits for ever, or if a step takes too long. All that
+waits for it then raises.
 """
 
 import logging
@@ -25,6 +26,7 @@ from jax_engine.processes.child import (
     close_sockets,
     end_child,
     how_it_ended,
+    is_stopped,
     start_child,
 )
 from jax_engine.processes.wire import (
@@ -42,7 +44,8 @@ from jax_engine.processes.wire import (
 POLL_S = 0.1
 SILENCE_S = 10.0  # it beats twice a second; busy cores may delay that
 START_S = 60.0  # Python itself starts, before the first beat
-STEP_TIMEOUT_S = 300.0  # without what it compiles
+STILL_S = 12.0  # a call that does nothing for so long waits for what never comes
+STEP_TIMEOUT_S = 300.0  # of one that computes, without what it compiles
 STOP_S = 2.0  # for it to end when it is told to
 NAME = "the process of the runner"
 RANK = 0  # there is one process
@@ -198,7 +201,7 @@ class Watch:
         self._news, self._folder, self._step_timeout = news, folder, step_timeout
         self._closing = threading.Event()
         self._beats = False
-        self._step_seconds: float | None = None
+        self._last = Beat(None)
         self._thread = threading.Thread(target=self._run, name="jax-engine-watch", daemon=True)
         self._thread.start()
 
@@ -223,16 +226,18 @@ class Watch:
     def _take(self) -> None:
         news = pickle.loads(self._news.recv())
         if isinstance(news, Beat):
-            self._beats, self._step_seconds = True, news.seconds
+            self._beats, self._last = True, news
         elif isinstance(news, Line):
             logging.getLogger(news.logger).log(news.level, "rank %d: %s", RANK, news.text)
 
     def _look(self, silence: float) -> str | None:
-        pid, step = self.child.pid, self._step_seconds
+        pid, step, still = self.child.pid, self._last.seconds, self._last.still
         if self.child.poll() is not None:
             return how_it_ended(self.child, NAME)
-        if silence > (SILENCE_S if self._beats else START_S):
+        if silence > SILENCE_S and (self._beats or silence > START_S or is_stopped(pid)):
             return f"{NAME} (pid {pid}) has said nothing for {silence:.0f} s, and was ended"
+        if still > STILL_S:
+            return f"a call in {NAME} (pid {pid}) has done nothing for {still:.0f} s, and was ended"
         if step is not None and step > self._step_timeout:
             return f"a step in {NAME} (pid {pid}) has run for {step:.0f} s, and was ended"
         return None

@@ -42,9 +42,11 @@ class Beat(NamedTuple):
     Attributes:
         seconds: For how long the current call of a step has run, without the time in which it
             compiled; None: no such call runs.
+        still: For how long the current call, of any kind, has done nothing.
     """
 
     seconds: float | None
+    still: float = 0.0
 
 
 class Line(NamedTuple):

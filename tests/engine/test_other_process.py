@@ -29,6 +29,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that gets no core for a while is not dead."""
     monkeypatch.setattr(runner_client, "SILENCE_S", HANG_S)
     monkeypatch.setattr(runner_client, "START_S", HANG_S)
+    monkeypatch.setattr(runner_client, "STILL_S", HANG_S)
 
 
 def pair(model: str, **given: Any) -> list[LLM]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
@@ -39,6 +39,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that gets no core for a while is not dead."""
     monkeypatch.setattr(runner_client, "SILENCE_S", HANG_S)
     monkeypatch.setattr(runner_client, "START_S", HANG_S)
+    monkeypatch.setattr(runner_client, "STILL_S", HANG_S)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def engine(grief: Grief | None, ahead: bool) -> Iterator[LLMEngine]:
         if grief is None:
             return stub
         given = stub.capabilities, grief
-        timeout = SHORT_S if grief.what == "hangs" else HANG_S
+        timeout = SHORT_S if grief.what == "spins" else HANG_S
         clients.append(RunnerClient(MODULE, given, step_timeout=timeout))
         return RemoteRunner(clients[0], 0, clients[0].known)
 
@@ -84,6 +85,8 @@ def is_gone(pid: int) -> bool:
     ahead=st.booleans(),
 )
 @settings(max_examples=8)
+@example(what="waits", method="collect", after=1, ahead=True)
+@example(what="spins", method="launch", after=2, ahead=False)
 def test_a_runner_ends_at_any_call(what: str, method: str, after: int, ahead: bool) -> None:
     """All requests end with a typed error, and those that come later; no process, no socket."""
     event(what)
@@ -95,6 +98,8 @@ def test_a_runner_ends_at_any_call(what: str, method: str, after: int, ahead: bo
         if what == "stopped":
             patch.setattr(runner_client, "SILENCE_S", SHORT_S)
             patch.setattr(runner_client, "START_S", SHORT_S)
+        if what == "waits":
+            patch.setattr(runner_client, "STILL_S", SHORT_S)
         if what == "raises":
             with pytest.raises(StepFailedError, match="no such luck"):
                 run(calls, made)
@@ -181,7 +186,8 @@ def test_a_process_that_cannot_build_says_why() -> None:
 def test_a_process_that_is_stopped_before_it_beats_is_no_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner_client, "START_S", SHORT_S)
+    """Long before the time in which Python itself may start."""
+    monkeypatch.setattr(runner_client, "SILENCE_S", SHORT_S)
     start = runner_client.start_child
 
     def stopped(*given: Any, **more: Any) -> Any:

@@ -18,7 +18,8 @@ ENDS = {
     "killed": "signal 9",
     "exit": "exit status 3",
     "stopped": "has said nothing",
-    "hangs": "has run for",
+    "waits": "has done nothing for",
+    "spins": "has run for",
 }
 
 
@@ -48,11 +49,12 @@ class Grieving:
             raise ArithmeticError("no such luck")
         if what == "exit":
             os._exit(3)
-        if what != "hangs":
-            number = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}[what]
-            os.kill(os.getpid(), number)
+        signals = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+        if what in signals:
+            os.kill(os.getpid(), signals[what])
         while True:
-            time.sleep(1.0)
+            if what != "spins":
+                time.sleep(1.0)
 
 
 def build(settings: tuple[Capabilities, Grief]) -> tuple[Any, Sequence[Any]]:
