@@ -16,7 +16,7 @@ from jax_engine.layers.batch import Batch
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import added, on_first
+from jax_engine.parallel.sums import added, in_turn, on_first
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -127,7 +127,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
             out = added(in_order(weighted, axis=1), shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
-                out = out + self._shared(x, batch, layer)
+                out = out + self._shared(in_turn(x, out, shared_by), batch, layer)
         return out
 
     def _shared(

@@ -33,9 +33,10 @@ from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.shares import Shares
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
-from jax_engine.parallel.cuts import cuts_of
+from jax_engine.parallel.cuts import cuts_of, kv_heads
 from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
-from jax_engine.parallel.mesh import DeviceMesh
+from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
+from jax_engine.parallel.seat import own_rank
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -50,12 +51,14 @@ class LoadedModel:
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
             With several devices each array has the shares of all: see `DeviceMesh.joined`.
+        num_bytes: of all shares together.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
         kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
             where it has none.
-        mesh: the devices that share the model; None: the default device has all of it. The
-            graph is then one share's, and `config.spec` the whole model with a KV head for each.
+        mesh: the devices of this process that share the model; None: it has one. With several,
+            the graph is one share's, and `config.spec` the whole model with a KV head for each. In
+            a process that shares the model with others, both are the share's.
     """
 
     config: ModelConfig
@@ -183,13 +186,19 @@ def open_model(
     num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
     mesh, shares = None, None
     if tensor_parallel_size > 1:
-        share = divided(spec, tensor_parallel_size)
-        mesh = DeviceMesh(tensor_parallel_size)
-        graphdef, state, shares = _shared(spec, share, dtype, leaves, mesh)
+        share, rank = divided(spec, tensor_parallel_size), own_rank()
+        if rank is None:
+            held_by: Any = DeviceMesh(tensor_parallel_size)
+            mesh, held = held_by, with_repeated_heads(spec, tensor_parallel_size)
+            heads = np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
+        else:
+            held_by, held = OneOfMany(tensor_parallel_size, rank), share
+            heads = kv_heads(spec.attentions[0], tensor_parallel_size, rank)
+        graphdef, state, shares = _shared(spec, share, dtype, leaves, held_by)
         leaves = shares.leaves
-        config = dataclasses.replace(config, spec=with_repeated_heads(spec, mesh.size))
+        config = dataclasses.replace(config, spec=held)
         if kv_scales is not None:
-            kv_scales = np.repeat(kv_scales, config.spec.num_kv_heads // spec.num_kv_heads, axis=2)
+            kv_scales = kv_scales[:, :, heads]
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
@@ -208,7 +217,11 @@ def open_model(
 
 
 def _shared(
-    spec: ModelSpec, share: ModelSpec, dtype: Any, whole: Mapping[str, Leaf], mesh: DeviceMesh
+    spec: ModelSpec,
+    share: ModelSpec,
+    dtype: Any,
+    whole: Mapping[str, Leaf],
+    mesh: DeviceMesh | OneOfMany,
 ) -> tuple[Any, nnx.State, Shares]:
     """The graph of one device's share, the shapes of all shares joined, and how to load them.
 

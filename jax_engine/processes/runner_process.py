@@ -103,11 +103,12 @@ def _beat(news: _News, server: RunnerServer) -> None:
             call, ran, still = server.current, 0.0, 0.0
         elif is_compiling():
             still = 0.0
+        elif goes_on:
+            ran, still = ran + passed, 0.0
         else:
-            ran += passed
-            still = 0.0 if goes_on else still + passed
+            still += passed
         is_step = call is not None and call.method in STEPS
-        news.send(Beat(ran if is_step else None, 0.0 if call is None else still))
+        news.send(Beat(ran if is_step else None, None if call is None else still))
         news.closed.wait(BEAT_S)
 
 
