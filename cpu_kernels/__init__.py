@@ -15,6 +15,7 @@
     kv_write.py                    stores keys and values in their slots
     block_copy.py                  reads and writes whole blocks
     zeros.py                       an array of zeros that takes no memory until it is written
+    meeting/gather.py              what each of several processes has, for all of them
 
 The kernels use:
 

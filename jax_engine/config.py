@@ -132,16 +132,17 @@ class EngineConfig:
             that is always so, and the setting says that the bits do not depend on the number of
             devices that share a model either: of 1, 2, 4 or 8. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
-        tensor_parallel_size: How many devices of one process share the model: heads, feed-forward
-            networks and vocabulary are cut. Not yet for weights that are held as codes, latent
-            attention, adapters, a draft model or `batch_invariant`.
+        tensor_parallel_size: How many devices share the model: heads, feed-forward networks and
+            vocabulary are cut. Not yet for weights that are held as codes, latent attention,
+            adapters, a draft model, or `batch_invariant` on GPUs. On a CPU a device is a process,
+            with its share of the cores or those that VLLM_CPU_OMP_THREADS_BIND names.
         data_parallel_size: How many engines with the whole model share the requests, each in a
             process of its own: of `AsyncLLM` and `jax-engine serve`. Each has its share of the
             cores, or a GPU of its own, and memory as if it were alone.
         distributed_executor_backend: Where the model runs. "uni": in the engine's process. "mp": in
-            a process of its own, to which the engine sends each step; if that process dies or
-            hangs, the engine ends it, and requests end with EngineDeadError. None: "uni"; but "mp"
-            for more devices than a CPU is in this process.
+            a process of its own, on a CPU in one for each device, to which the engine sends each
+            step; if one of these dies or hangs, the engine ends them, and requests end with
+            EngineDeadError. None: "uni"; but "mp" for more devices than a CPU is in this process.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:

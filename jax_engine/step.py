@@ -228,6 +228,8 @@ class StepResult:
             prompt; None if no request of the step wants them.
         hidden: None if no request of the step wants them.
         logits: The raw logits, a row for each sampled token; None if no request wants them.
+        digest: Of what was carried out: the step's number, its plan, moves and tokens. Only of one
+            of several processes that share a model, whose digests must be the same.
     """
 
     token_ids: list[int]
@@ -235,6 +237,7 @@ class StepResult:
     prompt: SampleLogprobs | None = None
     hidden: HiddenStates | None = None
     logits: Float[np.ndarray, "samples V"] | None = None
+    digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

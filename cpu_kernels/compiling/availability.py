@@ -30,8 +30,8 @@ OTHERS = (
     "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
-# Imported, and so compiled, when an engine needs them: weights are held as codes, or rows have
-# adapters.
+# Imported, and so compiled, when an engine needs them: weights are held as codes, rows have
+# adapters, or several processes share a model.
 ON_DEMAND = (
     "cpu_kernels.quantized.packing",
     "cpu_kernels.quantized.kernel",
@@ -39,6 +39,7 @@ ON_DEMAND = (
     "cpu_kernels.w8a8.gated_linear",
     "cpu_kernels.low_rank.shrink",
     "cpu_kernels.low_rank.kernel",
+    "cpu_kernels.meeting.gather",
 )
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -20,6 +20,29 @@ def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
         return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
 
     return types.intp(types.intp, types.intp), generate
+
+
+@intrinsic
+def load(typing_context: Any, address: Any) -> Any:
+    """The int64 at an address, and then whatever another thread or process wrote before it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.intp(types.intp), generate
+
+
+@intrinsic
+def store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Writes the int64 at an address, behind whatever this thread wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        builder.store_atomic(arguments[1], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp), generate
 
 
 @intrinsic
@@ -61,7 +84,9 @@ def address_of(typing_context: Any, function: Any) -> Any:
     return types.intp(function), generate
 
 
-def _c_function(name: str) -> Any:
+def c_function(name: str) -> Any:
+    """The C function `int64 f(int64)` of this name, which is looked up when a kernel is loaded."""
+
     @intrinsic
     def call(typing_context: Any, argument: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -74,8 +99,13 @@ def _c_function(name: str) -> Any:
     return call
 
 
-malloc = _c_function("malloc")
-free = _c_function("free")
+def name_function(name: str, address: int) -> None:
+    """Gives a function a name, under which kernels that are loaded later find it (`c_function`)."""
+    binding.add_symbol(name, address)
+
+
+malloc = c_function("malloc")
+free = c_function("free")
 
 
 @intrinsic

@@ -2,27 +2,33 @@
 
     jax-engine doctor
     jax-engine doctor --json
+    jax-engine doctor --model MODEL
 
 It ends with status 0 if there is nothing to do, else with 1.
 """
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from jax_engine.commands.diagnosis.device import device
 from jax_engine.commands.diagnosis.finding import Finding, findings_of
 from jax_engine.commands.diagnosis.machine import machine
 from jax_engine.commands.diagnosis.network import network
+from jax_engine.commands.diagnosis.several import several
 from jax_engine.commands.diagnosis.software import software
 from jax_engine.commands.diagnosis.storage import storage
 
-USAGE = "[--json]"
+USAGE = "[--json] [--model MODEL]"
 HELP = "say what is here, what would run, and what to do"
-PARTS = {
+SEVERAL = "several devices"
+PARTS: dict[str, Callable[[], Iterator[Finding]]] = {
     "software": software,
     "machine": machine,
     "what runs where": device,
+    SEVERAL: several,
     "files": storage,
     "network": network,
 }
@@ -31,12 +37,16 @@ PARTS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
     parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    parser.add_argument(
+        "--model", help="say how many devices can share this model, and what each would hold"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Examines all parts at once; returns the exit status."""
+    parts = PARTS if args.model is None else PARTS | {SEVERAL: partial(several, args.model)}
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(PARTS, pool.map(findings_of, PARTS.values()), strict=True))
+        found = dict(zip(parts, pool.map(findings_of, parts.values()), strict=True))
     to_do = [one.to_do for part in found.values() for one in part if one.to_do]
     print(_as_json(found, to_do) if args.json else _screen(found, to_do))
     return int(bool(to_do))

@@ -1,6 +1,7 @@
 """Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,7 +21,7 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
-from jax_engine.engine.several_devices import check_shared
+from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.lora.modules import Modules
@@ -31,6 +32,8 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
 from jax_engine.parallel.mesh import num_there
+from jax_engine.parallel.seat import Seat, own_rank, seats, take_seat
+from jax_engine.processes.cores import cores_of_ranks, own_cores
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RunnerClient
 from jax_engine.progress_log import compiling, show_progress_lines
@@ -260,7 +263,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
 
 
 def remote_runners(config: EngineConfig) -> tuple[RunnerClient, Runners]:
-    """Starts a process that does what `build_runners` does; returns it and what it tells.
+    """Starts processes that do what `build_runners` does; returns them and what the first tells.
 
     This process holds no model, and takes no memory of the device.
 
@@ -269,17 +272,32 @@ def remote_runners(config: EngineConfig) -> tuple[RunnerClient, Runners]:
         EngineDeadError: The process ended while it started.
         JaxEngineError: As `build_runners`.
     """
-    client = RunnerClient(
-        RUNNER_MODULE, settings_of_runners(config), num_devices=config.tensor_parallel_size
-    )
-    told, sizes = client.known
+    size, sent = config.tensor_parallel_size, settings_of_runners(config)
+    several = is_process_each(size)
+    cores = cores_of_ranks(size if several else 1, os.environ, own_cores())
+    if not several:
+        client = RunnerClient(RUNNER_MODULE, [(sent, None, cores[0])], num_devices=size)
+    else:
+        memory, of_ranks = seats(size)
+        told_first = [(sent, seat, own) for seat, own in zip(of_ranks, cores, strict=True)]
+        client = RunnerClient(RUNNER_MODULE, told_first, memory=memory)
+    told, sizes = client.known[0]
+    check_alike([sizes for _, sizes in client.known])
     remote = [RemoteRunner(client, place, each) for place, each in enumerate(sizes)]
     draft = None if told.draft is None else replace(told.draft, runner=remote[1])
     return client, replace(told, worker=remote[0], draft=draft)
 
 
-def told_runners(config: EngineConfig) -> tuple[tuple[Runners, list[Capabilities]], list[Runner]]:
-    """For the process of `remote_runners`: what it tells, all of it plain data, and its runners."""
+def told_runners(
+    config: EngineConfig, seat: Seat | None
+) -> tuple[tuple[Runners, list[Capabilities]], list[Runner]]:
+    """For a process of `remote_runners`: what it tells, all of it plain data, and its runners.
+
+    Args:
+        seat: Which of several processes it is; None: it is alone.
+    """
+    if seat is not None:
+        take_seat(seat)
     enable_compilation_cache()
     with allocating(ALL):
         found = build_runners(config, with_tokenizer=False)
@@ -508,6 +526,8 @@ def _memory(
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
+    if own_rank() is not None:  # all processes have their blocks in the same memory
+        block *= config.tensor_parallel_size
     if _each_device(config):
         weights, block = (size // config.tensor_parallel_size for size in (weights, block))
     if slots is not None:

@@ -7,15 +7,22 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from jax_engine.processes.cores import stay_on
 from jax_engine.processes.runner_process import serve
 from jax_engine.step import Runner
 
 
-def build(settings: Any) -> tuple[Any, Sequence[Runner]]:
-    """The runners of an engine with these settings, and what the driver gets to know of them."""
+def build(settings: tuple[Any, Any, list[int]]) -> tuple[Any, Sequence[Runner]]:
+    """The runners of an engine, and what the driver gets to know of them.
+
+    Args:
+        settings: The engine's, the `Seat` of this process among several, and its cores.
+    """
+    *given, cores = settings
+    stay_on(cores)
     from jax_engine.engine.build import told_runners
 
-    return told_runners(settings)
+    return told_runners(*given)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import added, on_first
+from jax_engine.parallel.sums import added, in_turn, on_first
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots, rows_that_choose
 
@@ -143,7 +143,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
             out = added(in_order(weighted, axis=1), shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
-                out = out + self._shared(x, batch, layer)
+                out = out + self._shared(in_turn(x, out, shared_by), batch, layer)
         return out
 
     def _adapted(self, pairs: Sorted, batch: Batch) -> AdapterRows | None:

@@ -27,7 +27,7 @@ from jax_engine.layers.norm import Norm
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.operations import device_operations
 from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import side_by_side
+from jax_engine.parallel.sums import in_turn, side_by_side
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
@@ -71,6 +71,7 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         if self.spec.parallel:
             if self.mlp_norm is not None:
                 hidden = self.mlp_norm(residual, batch, residual.dtype)
+            hidden = in_turn(hidden, x, self.spec.attention.shared_by)
             beside = network(hidden, batch, numbers.layer)
             return x + self._output(self.mlp_output_norm, beside, batch), residual, kv_cache
         hidden, residual = _read(self.mlp_norm, x, residual, batch)

@@ -33,8 +33,10 @@ from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.shares import Shares, shares_of
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
+from jax_engine.parallel.cuts import kv_heads
 from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
-from jax_engine.parallel.mesh import DeviceMesh
+from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
+from jax_engine.parallel.seat import own_rank
 from jax_engine.weights.format import WeightFormat
 from jax_engine.weights.transforms import Transform
 
@@ -51,12 +53,14 @@ class LoadedModel:
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
             With several devices each array has the shares of all: see `DeviceMesh.joined`.
+        num_bytes: of all shares together.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
         kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
             where it has none.
-        mesh: the devices that share the model; None: the default device has all of it. The
-            graph is then one share's, and `config.spec` the whole model with a KV head for each.
+        mesh: the devices of this process that share the model; None: it has one. With several,
+            the graph is one share's, and `config.spec` the whole model with a KV head for each. In
+            a process that shares the model with others, both are the share's.
     """
 
     config: ModelConfig
@@ -164,10 +168,10 @@ def open_model(
         kv_scales = read_scales(tensors.source, starts, spec)
     share, shares = spec, None
     if tensor_parallel_size > 1:
-        share = divided(spec, tensor_parallel_size)
+        share, rank, size = divided(spec, tensor_parallel_size), own_rank(), tensor_parallel_size
+        held_by = DeviceMesh(size) if rank is None else OneOfMany(size, rank)
         graphdef, state = abstract_decoder(share, dtype)
-        own = abstract_leaves(state, share)
-        shares = shares_of(DeviceMesh(tensor_parallel_size), spec, leaves, own)
+        shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
     own, made_of = _own(leaves, tensors, shares)
     coded: Mapping[str, WeightFormat] = {}
     if quantization == W8A8:
@@ -189,10 +193,16 @@ def open_model(
     mesh = None
     if shares is not None:
         shares = dataclasses.replace(shares, leaves=own)
-        mesh, state = shares.mesh, jax.tree.map(shares.mesh.abstract, state)
-        config = dataclasses.replace(config, spec=with_repeated_heads(spec, mesh.size))
+        state = jax.tree.map(shares.mesh.abstract, state)
+        if isinstance(shares.mesh, DeviceMesh):
+            mesh, held = shares.mesh, with_repeated_heads(spec, tensor_parallel_size)
+            heads = np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
+        else:
+            held = share
+            heads = kv_heads(spec.attentions[0], tensor_parallel_size, shares.mesh.rank)
+        config = dataclasses.replace(config, spec=held)
         if kv_scales is not None:
-            kv_scales = np.repeat(kv_scales, config.spec.num_kv_heads // spec.num_kv_heads, axis=2)
+            kv_scales = kv_scales[:, :, heads]
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,

@@ -1,4 +1,4 @@
-"""Loads a model to the devices that share it: to each of them its own rows and columns.
+"""Loads a model to the devices of this process that share it: to each its own rows and columns.
 
 One device is filled after another, so that the host never holds more than one leaf of one share.
 """
@@ -15,7 +15,7 @@ from jax_engine.models.dummy import random_values
 from jax_engine.models.leaves import Leaf
 from jax_engine.models.load_leaves import load_leaves, packed
 from jax_engine.parallel.cuts import Cut, cuts_of
-from jax_engine.parallel.mesh import DeviceMesh
+from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 
@@ -23,7 +23,10 @@ Arrays = dict[str, dict[str, jax.Array]]
 
 
 def shares_of(
-    mesh: DeviceMesh, spec: ModelSpec, whole: Mapping[str, Leaf], leaves: dict[str, Leaf]
+    mesh: DeviceMesh | OneOfMany,
+    spec: ModelSpec,
+    whole: Mapping[str, Leaf],
+    leaves: dict[str, Leaf],
 ) -> "Shares":
     """How the leaves of the whole model become those of the devices.
 
@@ -45,19 +48,19 @@ class Shares:
         cuts: the cuts of those that are not whole on each device.
     """
 
-    mesh: DeviceMesh
+    mesh: DeviceMesh | OneOfMany
     whole: Mapping[str, Leaf]
     leaves: dict[str, Leaf]
     cuts: Mapping[str, Cut]
 
     def load(self, source: TensorSource, transforms: Mapping[str, Transform]) -> Arrays:
-        """All leaves, each joined of the devices' shares; see `load_leaves`.
+        """All leaves, each joined of the shares of this process's devices; see `load_leaves`.
 
         Args:
             transforms: how the leaves of the whole model are made.
         """
         each = []
-        for rank, device in enumerate(self.mesh.each):
+        for rank, device in self.mesh.ranks:
             own = self.transforms(transforms, rank)
             with jax.default_device(device):
                 each.append(load_leaves(source, self.leaves, own))
@@ -80,7 +83,7 @@ class Shares:
         cut, each = self.cuts.get(name), []
         with allocating(f"the weights {name}", leaf.num_bytes):
             values = np.asarray(random_values(leaf, seed))
-            for rank, device in enumerate(self.mesh.each):
+            for rank, device in self.mesh.ranks:
                 share = values if cut is None else cut.share(values, rank)
                 with jax.default_device(device):
                     each.append(packed(self.leaves[name], share))

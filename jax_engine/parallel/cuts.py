@@ -112,7 +112,7 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
     if module in ("attention.q_norm", "attention.k_norm"):  # [heads, D], of bias and weight
         queries = module.endswith("q_norm")
         ranks = range(size)
-        own = (_kv_heads(spec, size, rank) for rank in ranks)
+        own = (kv_heads(spec, size, rank) for rank in ranks)
         return ROWS, _equal(spec.num_heads, size) if queries else tuple(own)
     network = _network(layer.mlp, module)
     if network is None:
@@ -141,7 +141,7 @@ def _equal(count: int, size: int) -> Places:
     return tuple(np.arange(count).reshape(size, -1))
 
 
-def _kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
+def kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
     """A device's KV heads. If there are fewer than devices, several devices have the same."""
     count = spec.num_kv_heads
     if count >= size:
@@ -151,7 +151,7 @@ def _kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
 
 def _of_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
     """A device's rows of the fused projection: of its queries, then its keys, then its values."""
-    heads, kv_heads = spec.num_heads, spec.num_kv_heads
-    queries, own = _equal(heads, size)[rank], _kv_heads(spec, size, rank)
-    of_heads = np.concatenate([queries, heads + own, heads + kv_heads + own])
+    heads, of_keys = spec.num_heads, spec.num_kv_heads
+    queries, own = _equal(heads, size)[rank], kv_heads(spec, size, rank)
+    of_heads = np.concatenate([queries, heads + own, heads + of_keys + own])
     return (of_heads[:, None] * spec.head_dim + np.arange(spec.head_dim)).reshape(-1)

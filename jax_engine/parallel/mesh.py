@@ -66,6 +66,11 @@ class DeviceMesh:
         first: list[Any] = jax.local_devices()[: self.size]
         return first
 
+    @property
+    def ranks(self) -> list[tuple[int, Any]]:
+        """The devices with their ranks."""
+        return list(enumerate(self.each))
+
     def placed(self, spec: PartitionSpec) -> NamedSharding:
         return NamedSharding(self.jax_mesh, spec)
 
@@ -106,6 +111,31 @@ class DeviceMesh:
     def first(self, tree: Any) -> Any:
         """What the first device holds of arrays that are the same on all, without a copy."""
         return jax.tree.map(lambda array: array.addressable_data(0), tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOfMany:
+    """The device of a process that shares a model with other processes: it holds one share.
+
+    Its arrays are those of its share, and its programs those of one device.
+    """
+
+    size: int
+    rank: int
+
+    @property
+    def ranks(self) -> list[tuple[int, Any]]:
+        """The device with its rank."""
+        return [(self.rank, jax.local_devices()[0])]
+
+    def joined(self, shares: Sequence[Array]) -> Array:
+        """The one share."""
+        (share,) = shares
+        return share
+
+    def abstract(self, share: Any) -> jax.ShapeDtypeStruct:
+        """The shape of that share."""
+        return jax.ShapeDtypeStruct(share.shape, share.dtype)
 
 
 def _is_spec(value: Any) -> bool:

@@ -1,12 +1,18 @@
 """What devices that share a model say to each other inside of a step.
 
-With one device each function returns its argument: nothing is added to the program.
+With one device each function returns its argument: nothing is added to the program. Devices of one
+process talk by XLA's collectives. On a CPU each device may be a process: those meet in memory that
+they share, by a kernel. Either way numbers are added in the same order.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
+
+from jax_engine.parallel.seat import own_rank
 
 AXIS = "tensor"  # the name of the devices' axis in a step
 # In how many parts one device and all devices together add up a row, if that divides it: a sum has
@@ -27,7 +33,35 @@ def leaves_of(size: int, shared_by: int) -> int:
 
 def this_rank() -> Int[Array, ""]:
     """The number of the device that runs this, from 0."""
-    return lax.axis_index(AXIS)
+    return lax.axis_index(AXIS) if own_rank() is None else _meeting().this_rank()
+
+
+def gathered(x: Shaped[Array, "..."], shared_by: int) -> Shaped[Array, "devices ..."]:
+    """What each device has as x, by rank."""
+    every: Array = (
+        lax.all_gather(x, AXIS) if own_rank() is None else _meeting().gathered(x, shared_by)
+    )
+    return every
+
+
+def in_turn(
+    x: Shaped[Array, "..."], before: Shaped[Array, "..."], shared_by: int
+) -> Shaped[Array, "..."]:
+    """x, for what devices say to each other behind `before`, which does not depend on it.
+
+    Without it, processes might say one thing first and others the other. XLA orders its own
+    collectives.
+    """
+    if shared_by == 1 or own_rank() is None:
+        return x
+    later: Array = _meeting().after(x, before)
+    return later
+
+
+def _meeting() -> Any:
+    from cpu_kernels.meeting import gather
+
+    return gather
 
 
 def on_first(x: Float[Array, "..."] | None, shared_by: int) -> Float[Array, "..."] | None:
@@ -55,7 +89,11 @@ def added(x: Float[Array, "T E"], shared_by: int) -> Float[Array, "T E"]:
     """
     if shared_by == 1:
         return x
-    parts = [*lax.all_gather(x, AXIS)]
+    return _in_order(gathered(x, shared_by))
+
+
+def _in_order(every: Float[Array, "devices T E"]) -> Float[Array, "T E"]:
+    parts = [*every]
     while len(parts) > 1:
         odd = parts[len(parts) & ~1 :]
         parts = [one + other for one, other in zip(parts[::2], parts[1::2], strict=False)] + odd
@@ -76,7 +114,10 @@ def chosen(
     if shared_by == 1:
         return rows
     own = (ids // share == this_rank())[:, None]
-    found: Array = lax.psum(jnp.where(own, rows, 0), AXIS)  # exact: all but one are zero
+    mine = jnp.where(own, rows, 0)  # the sum is exact: all but one are zero
+    found: Array = (
+        lax.psum(mine, AXIS) if own_rank() is None else _in_order(gathered(mine, shared_by))
+    )
     return found
 
 
@@ -87,5 +128,9 @@ def side_by_side(
     """The logits of all devices, without those of padding rows behind the first `size`."""
     if shared_by == 1:
         return logits
-    every: Array = lax.all_gather(logits, AXIS, axis=1, tiled=True)
+    every: Array = (
+        lax.all_gather(logits, AXIS, axis=1, tiled=True)
+        if own_rank() is None
+        else jnp.concatenate([*gathered(logits, shared_by)], axis=1)
+    )
     return every[:, :size]

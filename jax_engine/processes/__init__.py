@@ -1,9 +1,11 @@
 """How one process starts, hears and ends another, and a runner that is in another one.
 
 child.py            a process, its end, and the sockets between it and the one that started it
-awake.py            the time in which a process runs
+awake.py            the time in which a process runs, and whether it does anything
+cores.py            which cores it runs on
 remote_runner.py    a `Runner` whose steps another process carries out
-runner_client.py    starts that process, calls it, and sees that it ends
+runner_client.py    calls that process, or several that share a model
+runner_child.py     one of them: its sockets, and a thread that sees that it ends
 runner_process.py   the process: its sockets, its beats, its log
 runner_server.py    what it does with each call
 wire.py             what the two say to each other

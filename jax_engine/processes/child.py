@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,23 @@ type Child = subprocess.Popen[bytes]
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-def start_child(module: str, *arguments: str, variables: Mapping[str, str] | None = None) -> Child:
+def start_child(
+    module: str,
+    *arguments: str,
+    variables: Mapping[str, str] | None = None,
+    inherited: Sequence[int] = (),
+) -> Child:
     """Starts `python -m MODULE ARGUMENTS`, which finds the packages that this process finds.
 
     Args:
         variables: Environment variables to set beside this process's own.
+        inherited: Descriptors of this process that it has, too.
     """
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(dict.fromkeys([package, *filter(None, sys.path)]))
     command = [sys.executable, "-m", module, *arguments]
     environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, pass_fds=inherited)
 
 
 def how_it_ended(child: Child, name: str) -> str:
@@ -42,6 +48,15 @@ def how_it_ended(child: Child, name: str) -> str:
     status = child.wait()
     how = f"exit status {status}" if status >= 0 else f"signal {-status}"
     return f"{name} (pid {child.pid}) ended with {how}"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped, as by SIGSTOP. Where there is no /proc, nobody knows."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state == "T"
 
 
 def end_child(child: Child, timeout: float) -> None:

@@ -1,128 +1,120 @@
-"""Starts the process of a runner, calls its methods, and sees that it ends.
+"""Calls the methods of a runner that is in another process, or shared by several.
 
-A thread listens to what the process says unasked. It ends the process, by a signal that also ends
-one that was stopped, if it is silent or a step takes too long. All that waits for it then raises.
+Each process gets each call, and they carry out the same steps: the first one's answers count. They
+tell a digest of each step that they have carried out. If these differ, the step has failed.
 """
 
 import logging
 import os
 import pickle
-import shutil
-import tempfile
-import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import zmq
 
-from jax_engine.errors import EngineDeadError
-from jax_engine.processes.awake import Awake
-from jax_engine.processes.child import (
-    Child,
-    Context,
-    bind,
-    close_sockets,
-    end_child,
-    how_it_ended,
-    start_child,
-)
-from jax_engine.processes.wire import (
-    ANSWERS,
-    COMMANDS,
-    NEWS,
-    STOP,
-    Answer,
-    Beat,
-    Call,
-    Line,
-    message,
-)
+from cpu_kernels.meeting.memory import SharedMemory
+from jax_engine.errors import EngineDeadError, StepFailedError
+from jax_engine.processes.runner_child import POLL_S, Fate, RunnerChild
+from jax_engine.processes.wire import Answer, Call, message
+from jax_engine.step import StepResult
 
-POLL_S = 0.1
-SILENCE_S = 10.0  # it beats twice a second; busy cores may delay that
-START_S = 60.0  # Python itself starts, before the first beat
-STEP_TIMEOUT_S = 300.0  # without what it compiles
-STOP_S = 2.0  # for it to end when it is told to
-NAME = "the process of the runner"
-RANK = 0  # there is one process
+STEP_TIMEOUT_S = 300.0  # of a step that computes, without what it compiles
 
 
 class RunnerClient:
-    """The process of a runner, seen from the driver. One thread at a time calls it.
+    """The processes of a runner, seen from the driver. One thread at a time calls it.
 
     Args:
-        module: What runs in the process; its only argument is the folder of the sockets.
-        settings: What it builds its runners from; it must be possible to pickle it.
-        num_devices: Devices that it must have where the host's cores are the devices.
-        step_timeout: Seconds after which a call of a step has hung, compiling aside.
+        module: What runs in each process; its only argument is the folder of the sockets.
+        settings: What each process builds its runners from, by rank; it must be possible to pickle
+            it.
+        num_devices: Devices that a process must have where the host's cores are the devices.
+        memory: In which several processes meet; it is this client's from now on.
+        step_timeout: Seconds after which a call of a step has hung, compiling and waiting aside.
 
     Attributes:
-        known: What the process said when it was ready.
+        known: What each process said when it was ready, by rank.
 
     Raises:
-        EngineDeadError: The process ended, or was silent, while it started.
-        Exception: The process could not build its runners, and this is why.
+        EngineDeadError: A process ended, or was silent, while it started.
+        Exception: A process could not build its runners, and this is why.
     """
 
     def __init__(
         self,
         module: str,
-        settings: Any,
+        settings: Sequence[Any],
         *,
         num_devices: int = 1,
+        memory: SharedMemory | None = None,
         step_timeout: float = STEP_TIMEOUT_S,
     ) -> None:
         level = logging.getLogger("jax_engine").getEffectiveLevel()
-        first = pickle.dumps((level, settings))
-        self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
-        context = Context()
-        calls, self._answers, news = (
-            bind(context, kind, f"{self._folder}/{name}")
-            for kind, name in ((zmq.PUSH, COMMANDS), (zmq.PULL, ANSWERS), (zmq.PULL, NEWS))
-        )
-        self._calls = calls
-        child = start_child(module, self._folder, variables=forced_devices(num_devices))
-        self._watch = Watch(child, news, self._folder, step_timeout)
-        sockets = calls, self._answers, news
-        owner = os.getpid()
-        self.close = weakref.finalize(
-            self, _end, self._watch, context, sockets, self._folder, owner
-        )
+        firsts = [pickle.dumps((level, each)) for each in settings]
+        self._memory, self._fate = memory, Fate()
+        if memory is not None:
+            weakref.finalize(self, memory.close)
+        self._children: list[RunnerChild] = []
+        self.close = weakref.finalize(self, _end_all, self._children, os.getpid())
         self._number = self._recovered = 0
         self._dropped: list[int] = []
         try:
-            self._send([first])
+            for rank in range(len(firsts)):
+                child = RunnerChild(
+                    module,
+                    self._fate,
+                    rank=rank,
+                    variables=forced_devices(num_devices),
+                    inherited=[] if memory is None else [memory.fd],
+                    step_timeout=step_timeout,
+                )
+                self._children.append(child)
+            for child, first in zip(self._children, firsts, strict=True):
+                self._send(child, [first])
             self.known = self._await(0)
         except BaseException:
             self.close()
             raise
 
     @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._watch.child.pid
+    def pids(self) -> list[int]:
+        """The ids of the processes, by rank."""
+        return [child.pid for child in self._children]
 
     def problem(self) -> str | None:
         """Why it cannot be called any more; None if it can."""
-        return self._watch.problem if self.close.alive else "the runner was shut down"
+        return self._fate.problem if self.close.alive else "the runner was shut down"
 
     def post(self, runner: int, method: str, *given: Any) -> int:
         """Calls a method, and does not wait. Returns the call's number.
 
         Raises:
-            EngineDeadError: The process has ended.
+            EngineDeadError: The processes have ended.
         """
         return self._post(runner, method, False, given, {})
 
     def ask(self, runner: int, method: str, *given: Any, **named: Any) -> Any:
-        """Calls a method; returns what it returns.
+        """Calls a method; returns what it returns: True if all do.
 
         Raises:
-            EngineDeadError: The process has ended, or was ended because it was stuck.
+            EngineDeadError: The processes have ended, or were ended because one was stuck.
+            StepFailedError: They have carried out different steps.
             Exception: What the method raised, or a call before it that nobody waited for.
         """
-        return self._await(self._post(runner, method, True, given, named))
+        if method == "recover":
+            self._abort()
+        found = self._await(self._post(runner, method, True, given, named))
+        if method == "recover" and self._memory is not None:
+            self._memory.reset()  # all have recovered, so nobody is inside of a step
+        if isinstance(found[0], StepResult):
+            _compare([each.digest for each in found])
+        return all(found) if isinstance(found[0], bool) else found[0]
+
+    def _abort(self) -> None:
+        """Lets those go on who wait for one that has failed, and does not come."""
+        if self._memory is not None:
+            self._memory.abort()
 
     def _post(
         self, runner: int, method: str, waits: bool, given: tuple[Any, ...], named: dict[str, Any]
@@ -133,32 +125,43 @@ class RunnerClient:
         self._number = number
         if method == "recover":
             self._recovered = number
-        self._send(parts)
+        for child in self._children:
+            self._send(child, parts)
         del self._dropped[: len(dropped)]
         return number
 
-    def _send(self, parts: list[bytes]) -> None:
+    def _send(self, child: RunnerChild, parts: list[bytes]) -> None:
         """It waits only for the process to connect, at its start."""
-        while True:
+        self._check()
+        while not child.send(parts):
             self._check()
-            try:
-                self._calls.send_multipart(parts, zmq.NOBLOCK)
-                return
-            except zmq.Again:
-                self._calls.poll(int(POLL_S * 1000), zmq.POLLOUT)
 
-    def _await(self, number: int) -> Any:
-        """What this call returned. Answers to calls before it are of those who stopped waiting."""
-        while True:
-            if not self._answers.poll(int(POLL_S * 1000)):
+    def _await(self, number: int) -> list[Any]:
+        """What this call returned, by rank. Answers to calls before it are of those who gave up."""
+        waiting = zmq.Poller()
+        for child in self._children:
+            waiting.register(child.answers, zmq.POLLIN)
+        found: dict[int, Any] = {}
+        while len(found) < len(self._children):
+            ready = dict(waiting.poll(int(POLL_S * 1000)))
+            if not ready:
                 self._check()
-                continue
-            header, body = self._answers.recv_multipart()
-            answer = Answer(*pickle.loads(header))
-            if answer.failed and answer.number >= self._recovered:
-                raise pickle.loads(body)
-            if answer.number == number:
-                return pickle.loads(body)
+            for rank, child in enumerate(self._children):
+                if child.answers in ready and self._take(child, number, rank, found):
+                    waiting.unregister(child.answers)
+        return [value for _, value in sorted(found.items())]
+
+    def _take(self, child: RunnerChild, number: int, rank: int, found: dict[int, Any]) -> bool:
+        """Reads one answer; returns whether it is the one to this call."""
+        header, body = child.answers.recv_multipart()
+        answer = Answer(*pickle.loads(header))
+        if answer.failed and answer.number >= self._recovered:
+            self._abort()
+            raise pickle.loads(body)
+        if answer.number != number:
+            return False
+        found[rank] = pickle.loads(body)
+        return True
 
     def _check(self) -> None:
         problem = self.problem()
@@ -182,69 +185,17 @@ class RemoteTicket:
         self._dropped.append(self.number)
 
 
-class Watch:
-    """Listens to a process, on a thread, and ends it if it must.
-
-    Attributes:
-        child: The process.
-        problem: Why it has ended, once it has; None while it runs.
+def _compare(digests: list[bytes]) -> None:
     """
-
-    def __init__(
-        self, child: Child, news: "zmq.Socket[bytes]", folder: str, step_timeout: float
-    ) -> None:
-        self.child = child
-        self.problem: str | None = None
-        self._news, self._folder, self._step_timeout = news, folder, step_timeout
-        self._closing = threading.Event()
-        self._beats = False
-        self._step_seconds: float | None = None
-        self._thread = threading.Thread(target=self._run, name="jax-engine-watch", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Listens no more. Its socket may be closed then."""
-        self._closing.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        awake, heard = Awake(2 * POLL_S), 0.0
-        while not self._closing.is_set():
-            if self._news.poll(int(POLL_S * 1000)):
-                self._take()
-                heard = awake.seconds
-            awake.tick()
-            problem = self._look(awake.seconds - heard)
-            if problem is not None:
-                self._end(problem)
-                return
-
-    def _take(self) -> None:
-        news = pickle.loads(self._news.recv())
-        if isinstance(news, Beat):
-            self._beats, self._step_seconds = True, news.seconds
-        elif isinstance(news, Line):
-            logging.getLogger(news.logger).log(news.level, "rank %d: %s", RANK, news.text)
-
-    def _look(self, silence: float) -> str | None:
-        pid, step = self.child.pid, self._step_seconds
-        if self.child.poll() is not None:
-            return how_it_ended(self.child, NAME)
-        if silence > (SILENCE_S if self._beats else START_S):
-            return f"{NAME} (pid {pid}) has said nothing for {silence:.0f} s, and was ended"
-        if step is not None and step > self._step_timeout:
-            return f"a step in {NAME} (pid {pid}) has run for {step:.0f} s, and was ended"
-        return None
-
-    def _end(self, problem: str) -> None:
-        """Nothing of it is left when the problem is known."""
-        self.child.kill()
-        self.child.wait()
-        while self._news.poll(0):  # its last words
-            self._take()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self.problem = problem
+    Raises:
+        StepFailedError: They are not all the same.
+    """
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise StepFailedError(
+                f"a step failed: rank {rank} has carried out another one than rank 0 (digest "
+                f"{digest.hex()}, and {digests[0].hex()}), which is a bug: report it"
+            )
 
 
 def forced_devices(count: int) -> dict[str, str]:
@@ -258,16 +209,17 @@ def forced_devices(count: int) -> dict[str, str]:
     return {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}".strip()}
 
 
-def _end(watch: Watch, context: Context, sockets: tuple[Any, ...], folder: str, owner: int) -> None:
-    """Ends the process, the thread and the sockets. It is called once, and knows no client.
+def _end_all(children: list[RunnerChild], owner: int) -> None:
+    """All are told to end before one is waited for. It is called once, and knows no client.
 
     Args:
         owner: The process that has them; a fork of it, which also comes to its end, has not.
     """
     if os.getpid() != owner:
         return
-    watch.stop()
-    with suppress(zmq.Again):  # it has left the socket, or has never come to it
-        sockets[0].send_multipart(message(Call(0, 0, STOP, False, []), None), zmq.NOBLOCK)
-    end_child(watch.child, STOP_S)
-    close_sockets(context, sockets, folder)
+    for child in children:
+        child.watch_no_more()
+    for child in children:
+        child.say_stop()
+    for child in children:
+        child.close()

@@ -11,9 +11,9 @@ from typing import Any
 
 import zmq
 
-from jax_engine.processes.awake import Awake
+from jax_engine.processes.awake import Awake, Work
 from jax_engine.processes.child import Context, connect, live_as_child
-from jax_engine.processes.runner_server import RunnerServer, sendable
+from jax_engine.processes.runner_server import STEPS, RunnerServer, sendable
 from jax_engine.processes.wire import (
     ANSWERS,
     COMMANDS,
@@ -92,17 +92,23 @@ class _News:
 
 
 def _beat(news: _News, server: RunnerServer) -> None:
-    """Says twice a second that the process lives, and for how long its call has run."""
-    awake = Awake(2 * BEAT_S)
-    call, ran, before = server.current, 0.0, 0.0
+    """Says twice a second that the process lives, and what becomes of its call."""
+    awake, work = Awake(2 * BEAT_S), Work()
+    call, ran, still, before = server.current, 0.0, 0.0, 0.0
     while not news.closed.is_set():
         awake.tick()
         passed, before = awake.seconds - before, awake.seconds
-        if server.current != call:
-            call, ran = server.current, 0.0
-        elif not is_compiling():
-            ran += passed
-        news.send(Beat(None if call is None else ran))
+        goes_on = work.goes_on(passed)
+        if server.current is not call:
+            call, ran, still = server.current, 0.0, 0.0
+        elif is_compiling():
+            still = 0.0
+        elif goes_on:
+            ran, still = ran + passed, 0.0
+        else:
+            still += passed
+        is_step = call is not None and call.method in STEPS
+        news.send(Beat(ran if is_step else None, None if call is None else still))
         news.closed.wait(BEAT_S)
 
 

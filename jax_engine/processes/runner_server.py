@@ -28,12 +28,12 @@ class RunnerServer:
 
     Attributes:
         runners: Set before the first call.
-        current: The number of the call of a step that runs; None: none does.
+        current: The call that runs; None: none does.
     """
 
     def __init__(self, send: Callable[[list[bytes]], None]) -> None:
         self.runners: Sequence[Runner] = ()
-        self.current: int | None = None
+        self.current: Call | None = None
         self._send = send
         self._tickets: dict[int, Any] = {}
         self._error: Exception | None = None
@@ -45,7 +45,7 @@ class RunnerServer:
         if call.method == "recover":
             self._error = None
         if self._error is None:
-            self.current = call.number if call.method in STEPS else None
+            self.current = call
             try:
                 with allocating(ALLOCATING):
                     value = self._call(call, *pickle.loads(arguments))

@@ -40,11 +40,12 @@ class Beat(NamedTuple):
     """Sent twice a second.
 
     Attributes:
-        seconds: For how long the current call of a step has run, without the time in which it
-            compiled; None: no such call runs.
+        seconds: For how long the current call of a step has computed; None: no such call runs.
+        still: For how long the current call, of any kind, has done nothing; None: none runs.
     """
 
     seconds: float | None
+    still: float | None
 
 
 class Line(NamedTuple):

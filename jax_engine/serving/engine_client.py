@@ -22,6 +22,7 @@ from jax_engine.processes.child import (
     close_sockets,
     end_child,
     how_it_ended,
+    is_stopped,
     start_child,
 )
 from jax_engine.serving.messages import (
@@ -59,7 +60,7 @@ class EngineClient:
 
     Raises:
         JaxEngineError: the engine could not be built; of the type that `LLM` raises.
-        EngineDeadError: the process ended while it started.
+        EngineDeadError: the process ended, or was stopped for long, while it started.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class EngineClient:
             raise
 
     def _wait_until_ready(self) -> Ready:
+        check = self._stops()
         while True:
+            check()
             if self._reports.poll(int(POLL_S * 1000)):
                 report = decode_report(self._reports.recv())
                 if isinstance(report, Ready):
@@ -99,6 +102,20 @@ class EngineClient:
             elif self._process.poll() is not None and not self._reports.poll(int(POLL_S * 1000)):
                 # It has not said why, not even in the moment between the two looks.
                 raise EngineDeadError(f"{self._how_it_ended()} while it started")
+
+    def _stops(self) -> Callable[[], None]:
+        """Called again and again, it raises EngineDeadError once the process was long stopped."""
+        awake, ran = Awake(2 * POLL_S), 0.0
+
+        def check() -> None:
+            nonlocal ran
+            awake.tick()
+            if not is_stopped(self.pid):
+                ran = awake.seconds
+            elif awake.seconds - ran > SILENCE_S:
+                raise EngineDeadError(f"the engine's process (pid {self.pid}) was stopped")
+
+        return check
 
     @property
     def pid(self) -> int:
@@ -144,6 +161,7 @@ class EngineClient:
         Raises:
             EngineDeadError: the process ended, and nobody is at the other end of the socket.
         """
+        check = self._stops()
         while True:
             try:
                 self._commands.send(message, zmq.NOBLOCK)
@@ -151,6 +169,7 @@ class EngineClient:
             except zmq.Again:
                 if self._process.poll() is not None:
                     raise EngineDeadError(self._how_it_ended()) from None
+                check()
                 self._commands.poll(int(POLL_S * 1000), zmq.POLLOUT)
 
     def listen(self, take: Callable[[Report], None], died: Callable[[str], None]) -> None:

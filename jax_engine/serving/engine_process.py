@@ -21,6 +21,7 @@ from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
 from jax_engine.processes.awake import Awake
 from jax_engine.processes.child import Context, connect, live_as_child
+from jax_engine.processes.cores import stay_on
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -63,8 +64,7 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     settings = decode_command(commands.recv())
     assert isinstance(settings, Settings)
     os.environ.update(settings.environment)
-    if settings.cores:  # threads that this one starts, JAX's among them, stay there too
-        os.sched_setaffinity(0, settings.cores)
+    stay_on(settings.cores)
     try:
         engine = LLMEngine.from_config(served(EngineConfig.from_settings(**settings.settings)))
     except JaxEngineError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_engine.errors import ConfigError
+from jax_engine.processes.cores import own_cores, split
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPUS = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU of this machine
@@ -47,8 +48,7 @@ def places(count: int, gpus_each: int = 1) -> list[Place]:
             )
         own = [gpus[gpus_each * number :][:gpus_each] for number in range(count)]
         return [Place([], {VISIBLE: ",".join(names)}) for names in own]
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return [Place(own, {}) for own in split(cores, count)]
+    return [Place(own, {}) for own in split(own_cores(), count)]
 
 
 def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
@@ -63,11 +63,3 @@ def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
     if VISIBLE not in environment or not count:
         return [str(number) for number in range(count)]
     return [name.strip() for name in environment[VISIBLE].split(",") if name.strip()]
-
-
-def split(cores: list[int], count: int) -> list[list[int]]:
-    """Neighbouring cores for each of so many engines; all of them for all if there are too few."""
-    if len(cores) < count:
-        return [[] for _ in range(count)]
-    borders = [len(cores) * number // count for number in range(count + 1)]
-    return [cores[borders[i] : borders[i + 1]] for i in range(count)]

@@ -17,6 +17,7 @@ from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
 from jax_engine.parallel.mesh import KV_CACHE, KV_SCALES, SHARE, WHOLE
+from jax_engine.parallel.sums import in_turn
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
 from jax_engine.sampling.sampler import SamplerOutput
@@ -248,12 +249,19 @@ class CompiledSteps:
 
         split = shape.split or self.sample.branches_wait
         needed = None if split else sample_needed_rows(shape, plan.num_samples, sampled)
+        unsampled = Unsampled(logits(shape.num_rows), plan.sampling) if split else None
         num_top = model.spec.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
+        drawn = jax.tree.leaves((needed, unsampled))[0]
         output = StepOutput(
             sampled=needed,
-            unsampled=Unsampled(logits(shape.num_rows), plan.sampling) if split else None,
+            unsampled=unsampled,
             prompt=prompt_logprobs(
-                model, hidden, plan.targets, num_top, self.batch_invariant, adapters
+                model,
+                in_turn(hidden, drawn, model.spec.shared_by),
+                plan.targets,
+                num_top,
+                self.batch_invariant,
+                adapters,
             )
             if shape.prompt_logprobs
             else None,

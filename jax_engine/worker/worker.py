@@ -1,13 +1,17 @@
 """The worker: the `Runner` of one device, or of several that share a model.
 
 The step, the block copies and the calibration are run by each device on its share; what they
-return, and all that is done outside of them, is of the first device.
+return, and all that is done outside of them, is of the first device. Of several processes that
+share a model each has a worker, and all do the same: the first one's results count, and the others
+give a digest of theirs.
 
 The order within a step matters: swap in, swap out, copy, then the model writes and attends. A
 copy-on-write destination may be a block that a preempted sequence lost in the same step.
 """
 
+import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +24,7 @@ from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import this_device
 from jax_engine.parallel.mesh import addressable
+from jax_engine.parallel.seat import own_rank
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
@@ -60,6 +65,8 @@ class Ticket:
         asks: What its rows ask of the sampler; None of a step that sampled by itself.
         step, previous: What was launched, and what it was given as the tokens drawn before it.
         right: How many guesses of each row are right, once a step asks that follows unread.
+        digest: Of the step's number, plan and moves, without its tokens; None in a process that
+            is alone with its model.
     """
 
     output: StepOutput | None
@@ -70,6 +77,7 @@ class Ticket:
     step: Step | None = None
     previous: Int[Array, " M"] | None = None
     right: Int[Array, " S"] | None = None
+    digest: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,7 @@ class Worker:
         self._batch_invariant = batch_invariant
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
+        self._rank, self._launched = own_rank(), 0
 
     def prepare_first_step(self) -> None:
         """Compiles the step of one short prompt, which most processes need first."""
@@ -198,12 +207,21 @@ class Worker:
             self.slots.write(slot, adapter)
         self.setups.update([(setup.number, setup) for setup in step.opened])
         self._move_blocks(step.moves)
-        ticket = self._start(step) if step.rows else Ticket(None, None, 0, Wants())
+        digest = self._digest(step)
+        ticket = self._start(step, digest) if step.rows else Ticket(None, None, 0, Wants())
+        ticket.digest = digest
         for number in step.closed:
             self.setups.pop(number, None)
         return ticket
 
-    def _start(self, step: Step) -> Ticket:
+    def _digest(self, step: Step) -> Any:
+        """Of the step's number and moves, where others compare it with theirs."""
+        if self._rank is None:
+            return None
+        self._launched += 1
+        return hashlib.blake2b(repr((self._launched, step.moves)).encode(), digest_size=16)
+
+    def _start(self, step: Step, digest: Any) -> Ticket:
         table_width = self.capabilities.table_width
         previous, unread = self._last_tokens, step.unread
         if unread is not None:
@@ -212,6 +230,8 @@ class Worker:
         shape, packed = pack_step(
             step, self.setups, table_width, batch_invariant=self._batch_invariant
         )
+        if digest is not None:
+            digest.update(packed)
         plan: np.ndarray | Int[Array, " P"] = packed
         if unread is not None:
             plan = self._moved(packed, shape, step, unread)
@@ -264,7 +284,8 @@ class Worker:
 
     def logits(self, ticket: Ticket) -> Float[np.ndarray, "samples V"]:
         """The raw logits of a masked step, a row for each token to draw. Waits for the model."""
-        return np.asarray(_unsampled(ticket).logits)[: ticket.num_samples]
+        count = 0 if self._rank else ticket.num_samples
+        return np.asarray(_unsampled(ticket).logits)[:count]
 
     def sample(
         self,
@@ -288,15 +309,19 @@ class Worker:
         """Waits for a step's tokens and brings them to the host."""
         output, sampled, wants = ticket.output, ticket.sampled, ticket.wants
         if output is None:
-            return StepResult([])
+            return StepResult([], digest=_digest_of(ticket, None))
         assert sampled is not None, "a masked step must be sampled before it is collected"
         count = ticket.num_samples
+        tokens = np.asarray(sampled.token_ids)[:count]
+        if self._rank:
+            return StepResult([], digest=_digest_of(ticket, tokens))
         return StepResult(
-            np.asarray(sampled.token_ids)[:count].tolist(),
+            tokens.tolist(),
             _on_host(sampled, count) if wants.logprobs else None,
             None if output.prompt is None else _on_host(output.prompt, None),
             None if output.pooled is None else _states(output.pooled, wants.token_states),
             self.logits(ticket) if wants.logits and output.unsampled is not None else None,
+            _digest_of(ticket, tokens),
         )
 
     def recover(self) -> None:
@@ -307,7 +332,7 @@ class Worker:
         self.setups.clear()
         if self.slots is not None:
             self.slots.make()
-        self._last_tokens = self._no_tokens
+        self._last_tokens, self._launched = self._no_tokens, 0
         self.kv_cache.recover()
 
     def _move_blocks(self, moves: Moves) -> None:
@@ -319,6 +344,16 @@ class Worker:
 def _sampled(ticket: Ticket) -> SamplerOutput:
     assert ticket.sampled is not None, "a masked step must be sampled before another follows it"
     return ticket.sampled
+
+
+def _digest_of(ticket: Ticket, tokens: Int[np.ndarray, " samples"] | None) -> bytes:
+    if ticket.digest is None:
+        return b""
+    whole = ticket.digest.copy()
+    if tokens is not None:
+        whole.update(np.ascontiguousarray(tokens))
+    found: bytes = whole.digest()
+    return found
 
 
 def _unsampled(ticket: Ticket) -> Unsampled:

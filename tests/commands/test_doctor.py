@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from jax_engine.commands.diagnosis import device, network, software, storage
+from jax_engine.commands.diagnosis import device, network, several, software, storage
 from jax_engine.commands.diagnosis.finding import Finding, findings_of, size
+from jax_engine.models.load import open_model
+from jax_engine.worker.shares_of_devices import shares_of_devices
 from tests.commands.conftest import Run
 from tests.support.patience import HANG_S
+from tests.support.tiny_llama import tiny_llama
 
 
 def found(part: Any) -> dict[str, Finding]:
@@ -181,3 +184,36 @@ def test_pull_says_where_a_model_is(
     )
     run("pull", "a/b", "--revision=r", f"--download-dir={os.sep}d", "--hf-token")
     assert asked == [("a/b", "r", "/d", True)]
+
+
+def test_it_says_what_each_number_of_devices_would_hold(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 9 heads and 3 KV heads of 8 numbers, in float32."""
+    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 36}
+    path, _ = tiny_llama(tmp_path / "tiny", **heads)
+    parts = json.loads(run("doctor", "--json", "--model", str(path)).out)["several devices"]
+    assert set(parts) == {"on a CPU", "size 1", "size 3", "size 9"}
+    whole, third, ninth = shares_of_devices(str(path))
+    layers = json.loads((path / "config.json").read_text())["num_hidden_layers"]
+    assert whole.weights == open_model(str(path), load_format="dummy").abstract.num_bytes
+    assert whole.weights / 3 <= third.weights < whole.weights  # norms are whole on each
+    assert whole.kv_cache == 3 * third.kv_cache == 4 * layers * 2 * 3 * 8
+    assert ninth.kv_cache == third.kv_cache  # three devices have the same KV head
+    for one in (whole, third, ninth):
+        said = f"{size(one.weights)} of weights and {size(one.kv_cache)} of KV cache a token"
+        assert parts[f"size {one.size}"].startswith(said)
+
+
+def test_a_model_that_is_nowhere_is_something_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    monkeypatch.setattr("jax_engine.commands.doctor.PARTS", {})
+    ended = run("doctor", "--model", "/no/such/model")
+    assert ended.status == 1 and "to do:\n  - --model /no/such/model: " in ended.out
+
+
+def test_without_a_model_it_says_how_to_ask() -> None:
+    assert "doctor --model MODEL" in found(several.several)["sizes"].value

@@ -8,7 +8,7 @@ import pytest
 from jax_engine import LLM, EngineConfig, SamplingParams
 from jax_engine.engine.build import settings_of_runners
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
-from jax_engine.processes import runner_client
+from jax_engine.processes import runner_child
 from jax_engine.processes.remote_runner import RemoteRunner
 from tests.engine.test_real_adapters import DRAWN, GREEDY, bits, lora
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
@@ -27,8 +27,9 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that gets no core for a while is not dead."""
-    monkeypatch.setattr(runner_client, "SILENCE_S", HANG_S)
-    monkeypatch.setattr(runner_client, "START_S", HANG_S)
+    monkeypatch.setattr(runner_child, "SILENCE_S", HANG_S)
+    monkeypatch.setattr(runner_child, "START_S", HANG_S)
+    monkeypatch.setattr(runner_child, "STILL_S", HANG_S)
 
 
 def pair(model: str, **given: Any) -> list[LLM]:

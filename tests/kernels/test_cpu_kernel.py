@@ -107,4 +107,5 @@ def test_a_later_process_compiles_nothing() -> None:
     for _ in range(2):
         ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.strip() == f"[] {[1] * 16}"
+    own = [0]  # `meeting.place` says an address of its process: a few instructions, never kept
+    assert ended.stdout.strip() == f"[] {[1] * 16 + own + [1] * 3}"

@@ -20,6 +20,10 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
+    "engine/several_devices.py": ({"platform"}, "Python's, which tells of the host"),
+    "parallel/seat.py": ({"cpu_kernels"}, "the memory in which processes of a CPU meet"),
+    "parallel/sums.py": ({"cpu_kernels"}, "the kernel by which they meet"),
+    "processes/runner_client.py": ({"cpu_kernels"}, "that memory, which it makes anew"),
     "weights/coded_panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
     "weights/invariant_dense.py": (
         {"pallas_kernels.batch_invariant"}, "a weight format of these kernels"

@@ -2,6 +2,9 @@
 
 import pickle
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from jax_engine.errors import OutOfMemoryError, StepFailedError
 from jax_engine.processes import runner_process
+from jax_engine.processes.awake import Work
 from jax_engine.processes.runner_server import RunnerServer, sendable
 from jax_engine.processes.wire import Answer, Beat, Call, message
 from jax_engine.progress_log import compiling
@@ -99,20 +103,21 @@ def test_tickets_are_kept_until_the_driver_has_forgotten_them() -> None:
     assert answer.failed and isinstance(error, KeyError)
 
 
-def test_only_calls_of_steps_may_hang() -> None:
-    one, seen = Server(), dict[str, int | None]()
+def test_a_call_is_known_while_it_runs() -> None:
+    one, seen = Server(), dict[str, int]()
     for method in ("host_room", "compile_ahead"):
         run = getattr(one.runner, method)
 
         def noted(*given: Any, method: str = method, run: Any = run, **named: Any) -> Any:
-            seen[method] = one.server.current
+            assert one.server.current is not None and one.server.current.method == method
+            seen[method] = one.server.current.number
             return run(*given, **named)
 
         setattr(one.runner, method, noted)
     number = one.call("host_room", [])
-    one.call("compile_ahead", 2, 3, use_tqdm=True)
+    second = one.call("compile_ahead", 2, 3, use_tqdm=True)
     assert one.answers[1][1] == 6
-    assert seen == {"host_room": number, "compile_ahead": None}
+    assert seen == {"host_room": number, "compile_ahead": second}
 
 
 def test_errors_keep_their_types_or_are_those_of_a_step() -> None:
@@ -151,26 +156,83 @@ def test_an_error_of_before_is_not_raised_behind_recover() -> None:
         assert runner.said.count("recover") == 2
 
 
-def test_the_time_in_which_it_compiles_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def beating(monkeypatch: pytest.MonkeyPatch, busy: Callable[[], bool]) -> Iterator[Any]:
+    """A server and its beats, as a thread sends them; `busy`: whether the process does anything."""
     monkeypatch.setattr(runner_process, "BEAT_S", 0.01)
+    monkeypatch.setattr(Work, "goes_on", lambda self, seconds: busy())
     beats: list[Beat] = []
     news: Any = SimpleNamespace(closed=threading.Event(), send=beats.append)
     server: Any = SimpleNamespace(current=None)
     thread = threading.Thread(target=runner_process._beat, args=(news, server))
     thread.start()
     try:
-        until(lambda: beats)
-        assert beats[-1] == Beat(None)
-        server.current = 5
-        until(lambda: (beats[-1].seconds or 0) > 0.05)
-        with compiling(runner_process.logging.getLogger("jax_engine"), "a step"):
-            first = len(beats) + 2  # a beat may be on its way
-            until(lambda: len(beats) > first + 5)
-            assert len({beat.seconds for beat in beats[first:]}) == 1
-        before = beats[-1].seconds or 0
-        until(lambda: (beats[-1].seconds or 0) > before)
-        server.current = None
-        until(lambda: beats[-1] == Beat(None))
+        yield server, beats
     finally:
         news.closed.set()
         thread.join()
+
+
+def call(method: str) -> Call:
+    return Call(5, 0, method, True, [])
+
+
+def test_the_time_in_which_it_compiles_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    with beating(monkeypatch, lambda: False) as (server, beats):
+        until(lambda: beats)
+        assert beats[-1] == Beat(None, None)
+        server.current = call("launch")
+        until(lambda: (beats[-1].still or 0) > 0.05)
+        assert not any(beat.seconds for beat in beats)  # it waits, as for a process that compiles
+        with compiling(runner_process.logging.getLogger("jax_engine"), "a step"):
+            first = len(beats) + 2  # a beat may be on its way
+            until(lambda: len(beats) > first + 5)
+            assert not any(beat.seconds or beat.still for beat in beats[first:])
+        until(lambda: beats[-1].still)
+        server.current = None
+        until(lambda: beats[-1] == Beat(None, None))
+
+
+def test_a_call_that_computes_is_not_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = True
+    with beating(monkeypatch, lambda: busy) as (server, beats):
+        server.current = call("collect")
+        until(lambda: (beats[-1].seconds or 0) > 0.05 if beats else None)
+        assert not any(beat.still for beat in beats)
+        busy = False
+        until(lambda: (beats[-1].still or 0) > 0.05)
+        busy = True
+        until(lambda: not beats[-1].still)
+
+
+def test_calls_that_are_no_steps_may_run_as_long_as_they_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with beating(monkeypatch, lambda: False) as (server, beats):
+        server.current = call("compile_ahead")
+        until(lambda: beats and (beats[-1].still or 0) > 0.05)
+        assert all(beat.seconds is None for beat in beats)
+
+
+def test_a_process_that_waits_does_nothing_and_one_that_computes_does() -> None:
+    """Whichever of its threads computes, but not the one that asks."""
+    ended = threading.Event()
+    work, thread = Work(), threading.Thread(target=spin, args=(ended,))
+    assert until(lambda: not work.goes_on(waited()))
+    thread.start()
+    try:
+        assert until(lambda: work.goes_on(waited()))
+    finally:
+        ended.set()
+        thread.join()
+
+
+def waited() -> float:
+    """Waits, and says for how many seconds."""
+    time.sleep(0.1)
+    return 0.1
+
+
+def spin(ended: threading.Event) -> None:
+    while not ended.is_set():
+        pass

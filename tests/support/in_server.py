@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from jax_engine.processes import runner_client, runner_process
+from jax_engine.processes import runner_child, runner_process
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RemoteTicket, RunnerClient
 from jax_engine.step import Step
@@ -92,12 +92,12 @@ def in_servers() -> Iterator[Any]:
             return Remote(like.client, len(like._server.runners) - 1, runner, like._server)
         runners = [runner]
         with (
-            patch.object(runner_client, "start_child", _starts(runners)),
+            patch.object(runner_child, "start_child", _starts(runners)),
             patch.object(runner_process, "live_as_child", lambda folder: None),
             patch.object(runner_process, "_send_lines", lambda news, level: None),
             patch.object(runner_process, "RunnerServer", Server),
         ):
-            clients.append(RunnerClient("", None, step_timeout=HANG_S))
+            clients.append(RunnerClient("", [None], step_timeout=HANG_S))
         return Remote(clients[-1], 0, runner, servers[-1])
 
     try:
@@ -108,4 +108,4 @@ def in_servers() -> Iterator[Any]:
 
 
 def _starts(runners: list[Any]) -> Any:
-    return lambda module, folder, variables: ThreadChild(folder, runners)
+    return lambda module, folder, variables, inherited: ThreadChild(folder, runners)

@@ -5,10 +5,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cpu_kernels.meeting.memory import ABORTED, LINE, SharedMemory
+from jax_engine.parallel.seat import Seat
 from jax_engine.processes.runner_process import serve
-from jax_engine.step import Capabilities
+from jax_engine.step import Capabilities, Step, StepResult
 from tests.support.reading_model import ReadingModel
 from tests.support.strategies import EOS
 from tests.support.stub_runner import StubRunner
@@ -18,46 +21,79 @@ ENDS = {
     "killed": "signal 9",
     "exit": "exit status 3",
     "stopped": "has said nothing",
-    "hangs": "has run for",
+    "waits": "has done nothing for",
+    "spins": "has run for",
 }
 
 
 class Grief(NamedTuple):
-    """What happens at which call of a method, counted from 0: one of ENDS, or "raises"."""
+    """What happens at which call of a method, counted from 0.
+
+    One of ENDS, "raises", or "differs": another step was carried out.
+    """
 
     what: str
     method: str
     after: int
 
 
+class Meeting:
+    """A runner that waits in each step for those of the other processes."""
+
+    def __init__(self, runner: StubRunner, seat: Seat) -> None:
+        self._runner, self._rank = runner, seat.rank
+        memory = SharedMemory(seat.size, os.dup(seat.memory))
+        self._words, lines = memory._words, range(LINE, LINE * (1 + seat.size), LINE)
+        self._lines = list(lines)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def launch(self, step: Step) -> Any:
+        words, own = self._words, self._lines[self._rank]
+        words[own] += 1
+        while words[self._lines].min() < words[own] and not words[ABORTED]:
+            time.sleep(0.03)  # more often, and it would seem to compute
+        return self._runner.launch(step)
+
+
 class Grieving:
     """A runner until then."""
 
-    def __init__(self, runner: StubRunner, grief: Grief) -> None:
+    def __init__(self, runner: Any, grief: Grief) -> None:
         self._runner, self._grief, self._left = runner, grief, grief.after
 
     def __getattr__(self, name: str) -> Any:
         if name == self._grief.method:
             self._left -= 1
+            if self._left == -1 and self._grief.what == "differs":
+                return self._other
             if self._left == -1:
                 self._come(self._grief.what)
         return getattr(self._runner, name)
+
+    def _other(self, ticket: Any) -> StepResult:
+        return replace(self._runner.collect(ticket), digest=b"another")
 
     def _come(self, what: str) -> None:
         if what == "raises":
             raise ArithmeticError("no such luck")
         if what == "exit":
             os._exit(3)
-        if what != "hangs":
-            number = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}[what]
-            os.kill(os.getpid(), number)
+        signals = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+        if what in signals:
+            os.kill(os.getpid(), signals[what])
         while True:
-            time.sleep(1.0)
+            if what != "spins":
+                time.sleep(1.0)
 
 
-def build(settings: tuple[Capabilities, Grief]) -> tuple[Any, Sequence[Any]]:
-    known, grief = settings
-    return known, [Grieving(StubRunner(ReadingModel(), known, {EOS}), grief)]
+def build(settings: tuple[Capabilities, Grief, Seat | None]) -> tuple[Any, Sequence[Any]]:
+    known, grief, seat = settings
+    runner: Any = StubRunner(ReadingModel(), known, {EOS})
+    if seat is not None:
+        runner = Meeting(runner, seat)
+    return known, [Grieving(runner, grief)]
 
 
 if __name__ == "__main__":

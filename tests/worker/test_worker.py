@@ -278,3 +278,51 @@ def test_a_masked_step_waits_for_its_masks(worker: Any) -> None:
     assert found.token_ids == [30, 31] and found.logits is None
     worker.launch(step(setup(3)))
     assert worker.done[-1][-1][:2] == [30, 31]
+
+
+def digest(worker: Any, rank: int, one: Step, tokens: int = 5) -> bytes:
+    """What this rank tells of a step as its first, in which these tokens are drawn."""
+    worker._rank, worker._launched = rank, 0
+    worker.steps.outputs.append(StepOutput(sampled(tokens)))
+    found: bytes = worker.collect(worker.launch(one)).digest
+    return found
+
+
+def test_all_ranks_tell_the_same_digest_of_a_step_and_another_of_another_one(worker: Any) -> None:
+    one = step(setup(1), moves=MOVES)
+    first = digest(worker, 0, one)
+    assert first == digest(worker, 1, one) != b""
+    others = {
+        "number": _second(worker, one),
+        "plan": digest(worker, 1, one._replace(block_tables=one.block_tables + 1)),
+        "moves": digest(worker, 1, one._replace(moves=MOVES._replace(copy=[(5, 7)]))),
+        "tokens": digest(worker, 1, one, tokens=6),
+    }
+    assert len({first, *others.values()}) == 5
+
+
+def _second(worker: Any, one: Step) -> bytes:
+    """The digest of a step as the second."""
+    digest(worker, 1, one)
+    worker.steps.outputs.append(StepOutput(sampled(5)))
+    found: bytes = worker.collect(worker.launch(one)).digest
+    return found
+
+
+def test_after_a_failure_ranks_count_anew_and_only_the_first_has_results(worker: Any) -> None:
+    one = step(setup(1), moves=MOVES)
+    first = digest(worker, 0, one)
+    worker.recover()
+    worker.steps.outputs.append(StepOutput(sampled(5)))
+    assert worker.collect(worker.launch(one)).digest == first
+    for rank, tokens in ((0, [5]), (1, [])):
+        worker._rank = rank
+        worker.steps.outputs.append(StepOutput(sampled(5)))
+        assert worker.collect(worker.launch(one)).token_ids == tokens
+        worker.steps.outputs.append(unsampled())
+        assert len(worker.logits(worker.launch(one._replace(masked=True)))) == 1 - rank
+
+
+def test_a_worker_that_is_alone_tells_none(worker: Any) -> None:
+    worker.steps.outputs.append(StepOutput(sampled(5)))
+    assert worker.collect(worker.launch(step(setup(1)))).digest == b""

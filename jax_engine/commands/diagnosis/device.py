@@ -24,12 +24,12 @@ _MEMORY, _DTYPES = "device memory", "weights, KV cache"
 _ATTENTION, _PRODUCTS = "attention", "matrix products"
 
 
-def device() -> Iterator[Finding]:
-    """What the process says; a crash or a hang is a finding, and the rest is not known."""
+def ask(module: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
+    """Runs `python -m MODULE ARGUMENTS`; None: it took too long."""
     path = os.pathsep.join(dict.fromkeys([PACKAGES, *filter(None, sys.path)]))
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", _ASKED],
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
             capture_output=True,
             text=True,
             errors="replace",
@@ -38,15 +38,23 @@ def device() -> Iterator[Finding]:
             check=False,
         )
     except subprocess.TimeoutExpired:
+        return None
+
+
+def device() -> Iterator[Finding]:
+    """What the process says; a crash or a hang is a finding, and the rest is not known."""
+    done = ask(_ASKED)
+    if done is None:
         yield from _nothing(f"JAX has not answered within {PATIENCE_S:.0f} s", _SLOW)
         return
     if done.returncode != 0:
-        yield from _nothing(f"JAX fails: {_why(done)}", _BROKEN)
+        yield from _nothing(f"JAX fails: {why(done)}", _BROKEN)
         return
     yield from _said(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _why(done: "subprocess.CompletedProcess[str]") -> str:
+def why(done: "subprocess.CompletedProcess[str]") -> str:
+    """Why such a process failed, in a line."""
     if done.returncode < 0:
         return f"its process ended with {signal.Signals(-done.returncode).name}"
     return (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]

@@ -1,0 +1,88 @@
+"""Bugs in how several devices share a model, and in how a request finds an engine."""
+
+from tests.mutation.planting import Mutant, plant
+
+DIVIDED, MEETING = ("tests/parallel/test_divided.py",), ("tests/kernels/test_meeting.py",)
+# The bug is in a file then, where other processes find it.
+PROCESSES = ("--maxfail=1", "tests/parallel/test_processes.py")
+ROUTER = ("tests/serving/test_router.py",)
+SAME_BITS = (*PROCESSES, "-ksame_bits and 2")
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/parallel/cuts.py",
+        DIVIDED,
+        ("heads + of_keys + own", "heads + own", "a device has its keys for values"),
+        ("rank * count // size", "rank % count", "a query head has another KV head"),
+        ("[one, one + network.width]", "[one, one]", "the gate's rows are those of up, too"),
+        ("share = -(-spec.vocab_size // size)", "share = spec.vocab_size // size", "lost tokens"),
+    ),
+    *plant(
+        "jax_engine/parallel/divided.py",
+        DIVIDED,
+        ("heads and all(width", "heads or all(width", "a network that does not divide is cut"),
+        ("max(1, spec.num_kv_heads // size)", "spec.num_kv_heads // size", "no KV heads"),
+        ("one.num_heads % size == 0 and", "True and", "query heads that do not divide are cut"),
+    ),
+    *plant(
+        "jax_engine/parallel/sums.py",
+        SAME_BITS,
+        ("zip(parts[::2], parts[1::2]", "zip(parts[::2], parts[::2]", "a part is added twice"),
+        ("ids // share == this_rank()", "ids // share >= 0", "all devices add their rows"),
+    ),
+    *plant(
+        "jax_engine/parallel/seat.py",
+        SAME_BITS,
+        ("seat.rank)\n    _own", "0)\n    _own", "all are the first in their kernels"),
+    ),
+    *plant(
+        "jax_engine/models/load.py",
+        (*PROCESSES, "-kwhat_layers_say and cohere"),
+        (
+            "OneOfMany(tensor_parallel_size, rank)",
+            "OneOfMany(tensor_parallel_size, 0)",
+            "one share",
+        ),
+    ),
+    *plant(
+        "jax_engine/worker/worker.py",
+        ("tests/worker/test_worker.py",),
+        ("self._launched += 1", "pass", "a step that is carried out twice is not noticed"),
+        ("digest.update(packed)", "pass", "another plan is not noticed"),
+        ("(self._launched, step.moves)", "(self._launched,)", "other moves are not noticed"),
+        ("whole.update(np.ascontiguousarray(tokens))", "pass", "other tokens are not noticed"),
+    ),
+    *plant(
+        "cpu_kernels/meeting/gather.py",
+        MEETING,
+        ("if load(address + 8 * ABORTED) != 0:", "if False:", "they wait for ever"),
+        ("if not _have_come(address, size, turn):", "if False:", "they do not wait"),
+        (
+            "target = call.every.address + other * total + start",
+            "target = call.every.address + other * total",
+            "all chunks are written over the first",
+        ),
+        ("call.x.address + start, part)", "call.x.address, part)", "all chunks are the first"),
+    ),
+    *plant(
+        "cpu_kernels/meeting/place.py",
+        MEETING,
+        ("CHUNK * (2 * rank + (turn & 1))", "CHUNK * 2 * rank", "a buffer is written too early"),
+    ),
+    *plant(
+        "jax_engine/serving/router.py",
+        ROUTER,
+        ("costs.index(min(costs))", "costs.index(max(costs))", "the busiest engine is chosen"),
+        ("RUNNING_TOKENS * self.num_open", "0", "requests that run cost nothing"),
+        ("load.pending[name] = left[engine]", "load.pending[name] = 0", "a queue costs nothing"),
+        ("load.num_open -= 1", "pass", "requests that have ended cost something"),
+        (
+            "before = hash((before, *token",
+            "before = hash((0, *token",
+            "blocks forget what is before",
+        ),
+        ("self._remember(load, blocks)", "pass", "no prefix is known"),
+        ("popitem(last=False)", "popitem()", "the newest blocks are given up"),
+        ("list[int](), hash(salt)", "list[int](), 0", "prompts of other salts share blocks"),
+    ),
+]
