@@ -1,5 +1,6 @@
 """Adapters from `LLM` down to a real worker: more of them than slots, and everything beside."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -121,16 +122,17 @@ def test_embeddings_are_the_adapter_s(llama: Path) -> None:
 
 
 def test_what_cannot_be_computed_is_refused_alone(tmp_path: Path) -> None:
-    """Latent attention's kv_b_proj is a matrix of each head: the others go on."""
+    """An adapter of a longer model: the others go on."""
     write(CASES["minicpm3"], tmp_path)
     of, names = modules_at(tmp_path)
-    (name, *_) = sorted(one for one in of.by_name if "kv_b_proj" in one)
-    bad = LoRARequest("bad", 1, adapter=adapter_of([name], of, 0))
-    good = LoRARequest("good", 2, adapter=adapter_of(names[:2], of, 0))
+    fitting = adapter_of(names[:2], of, 0)
+    longer = tuple(replace(one, name=f"model.layers.7.{one.name}") for one in fitting.modules)
+    bad = LoRARequest("bad", 1, adapter=replace(fitting, modules=longer))
+    good = LoRARequest("good", 2, adapter=fitting)
     llm = LLM(str(tmp_path), **SETTINGS | SLOTS)
     prompt = {"prompt_token_ids": PROMPTS[0]}
     llm.enqueue(prompt, GREEDY, lora_request=good, use_tqdm=False)
-    with pytest.raises(InvalidRequestError, match=r"bad.*kv_b_proj, which cannot be computed"):
+    with pytest.raises(InvalidRequestError, match=r"bad.*layers\.7\..*, which cannot be computed"):
         llm.generate(prompt, GREEDY, lora_request=bad, use_tqdm=False)
     (output,) = llm.wait_for_completion(use_tqdm=False)
     assert len(output.outputs[0].token_ids) == 7
