@@ -88,7 +88,8 @@ CACHE = (1, 2, 1, 1, 4, 2)
 class Counting:
     """A model that says after each token the one above it; a state is a token and its place."""
 
-    spec = SimpleNamespace(attentions=[AttentionSpec(1, 1, 2)], vocab_size=VOCABULARY)
+    attention = AttentionSpec(1, 1, 2)
+    spec = SimpleNamespace(attentions=[attention], vocab_size=VOCABULARY, shared_by=1)
 
     def __call__(self, tokens: Any, batch: Any, cache: Any) -> Any:
         return jnp.stack([tokens, batch.positions], 1).astype(jnp.float32), cache + 1
