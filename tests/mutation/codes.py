@@ -24,7 +24,6 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/code_sources.py",
         CODED,
-        ("math.prod(of_tensor) // max(columns, 1)", "columns", "as many rows as columns"),
         (
             'rows["kind"] = number[rows["kind"]]',
             "pass",

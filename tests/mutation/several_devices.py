@@ -39,8 +39,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/models/load.py",
         (*PROCESSES, "-kwhat_layers_say and cohere"),
         (
-            "OneOfMany(tensor_parallel_size, rank)",
-            "OneOfMany(tensor_parallel_size, 0)",
+            "OneOfMany(size, rank)",
+            "OneOfMany(size, 0)",
             "one share",
         ),
     ),
