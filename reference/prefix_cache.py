@@ -18,9 +18,9 @@ requests that are computed with different adapters.
 
 "And on nothing else" is true of the numbers, not of their last bits: a prompt's positions and
 generated ones may be added up in different orders. A new request does not mind. A sequence that
-lost its blocks does: it wants back what it had. So each block remembers how many of its positions
-were a *prompt's* when it was computed, and who asks with a prompt's length gets only blocks that
-would come out of its own computation.
+lost its blocks does: it wants back what it had. So each block remembers which of the positions up
+to its end were a *prompt's* when it was computed. Who asks with a prompt's length gets only blocks
+that would come out of its own computation.
 
 A block that nobody holds keeps its content, and stays in the cache, until the allocator hands it
 out again. Freed blocks join the queue's tail, the last block of a sequence first (a longer prefix
@@ -69,7 +69,7 @@ class CachedBlock:
     prefix: tuple[int, ...]
     salt: Salt
     num_prompt_tokens: int | None
-    """How many of its B positions were in the prompt of who computed it; None if that sequence had
+    """How many tokens of `prefix` were in the prompt of who computed it; None if that sequence had
     begun with blocks that are not what it would have computed itself."""
 
 
@@ -96,7 +96,7 @@ class PrefixCache:
 
         At most (len - 1) // B blocks: the last token has to be computed, or there would be no
         logits to sample from, and a block is computed whole. With `prompt_len`, the prefix ends
-        before the first block that had another share of its positions in a prompt. Changes nothing.
+        before the first block of a sequence whose prompt had ended elsewhere. Changes nothing.
         """
         blocks: list[int] = []
         parent = None
@@ -116,7 +116,8 @@ class PrefixCache:
 
         If all blocks before it are.
         """
-        return self._by_block[block].num_prompt_tokens == self._share(index, prompt_len)
+        end = (index + 1) * self.block_size
+        return self._by_block[block].num_prompt_tokens == sum(i < prompt_len for i in range(end))
 
     def offer(
         self,
@@ -140,8 +141,10 @@ class PrefixCache:
         assert chain is not None, "a prefix of no full block"
         if self._find(chain, tuple(prefix), salt) is not None:
             return False
-        share = self._share(len(prefix) // self.block_size - 1, prompt_len)
-        entry = CachedBlock(block, chain, tuple(prefix), salt, None if is_mixed else share)
+        in_prompt = None
+        if not is_mixed:
+            in_prompt = len(prefix if prompt_len is None else prefix[:prompt_len])
+        entry = CachedBlock(block, chain, tuple(prefix), salt, in_prompt)
         self._buckets.setdefault(chain, []).append(entry)
         self._by_block[block] = entry
         return True
@@ -156,13 +159,6 @@ class PrefixCache:
         """Forget everything."""
         self._buckets.clear()
         self._by_block.clear()
-
-    def _share(self, index: int, prompt_len: int | None) -> int:
-        """How many positions of logical block `index` are in a prompt of that length."""
-        start = index * self.block_size
-        if prompt_len is None:
-            return self.block_size
-        return sum(1 for position in range(start, start + self.block_size) if position < prompt_len)
 
     def _hash_next(self, parent: int | None, token_ids: Sequence[int], end: int, salt: Salt) -> int:
         tokens = tuple(token_ids[end - self.block_size : end])

@@ -67,21 +67,21 @@ class PrefixCache:
     """An index of blocks by content; at most one block for each content.
 
     A prompt's positions and generated ones are added up in other orders (I47). So the index knows
-    of each block how many of its positions lay in the prompt of the sequence that computed it.
-    Whoever needs the very bits takes no block in which its own prompt has another part.
+    of each block where the prompt of the sequence that computed it ended, if not behind the block.
+    Whoever needs the very bits takes no block of a sequence whose prompt ended elsewhere.
 
     It ignores reference counts. A freed block stays cached until the pool allocates it again
     (`evict`), so the pool's free order is the eviction order.
     """
 
-    __slots__ = ("_blocks", "_nodes", "_prompt_parts", "block_size", "hash_fn")
+    __slots__ = ("_blocks", "_nodes", "_prompt_ends", "block_size", "hash_fn")
 
     def __init__(self, block_size: int, hash_fn: HashFunction = hash) -> None:
         self.block_size = block_size
         self.hash_fn = hash_fn
         self._blocks: dict[Node, int] = {}
         self._nodes: dict[int, Node] = {}
-        self._prompt_parts: dict[int, int] = {}
+        self._prompt_ends: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -103,8 +103,7 @@ class PrefixCache:
     def match(self, chain: list[Node], num_blocks: int, prompt_len: int | None = None) -> list[int]:
         """Blocks of the leading nodes of `chain`, at most `num_blocks`, up to the first miss.
 
-        With `prompt_len`, a block that was computed with another part of its positions in a prompt
-        is a miss.
+        With `prompt_len`, a block of a sequence whose prompt ended elsewhere is a miss.
 
         Nodes found are replaced in `chain` by the cache's own, so that later comparisons end at
         once.
@@ -125,7 +124,7 @@ class PrefixCache:
 
         It does if it has computed those before, or has found them to be the same too.
         """
-        return self._prompt_parts.get(block) == self._prompt_part(index, prompt_len)
+        return self._prompt_ends.get(block) == self._prompt_end(index, prompt_len)
 
     def register(
         self, chain: list[Node], blocks: Sequence[int], first: int, last: int, prompt_len: int
@@ -142,7 +141,7 @@ class PrefixCache:
             if present is None:
                 self._blocks[node] = block
                 self._nodes[block] = node
-                self._prompt_parts[block] = self._prompt_part(index, prompt_len)
+                self._prompt_ends[block] = self._prompt_end(index, prompt_len)
             else:
                 _adopt(chain, index, self._nodes[present])
 
@@ -150,18 +149,16 @@ class PrefixCache:
         """Forgets what `block` held, if anything: it is about to be overwritten."""
         node = self._nodes.pop(block, None)
         if node is not None:
-            del self._blocks[node], self._prompt_parts[block]
+            del self._blocks[node], self._prompt_ends[block]
 
     def clear(self) -> None:
         self._blocks.clear()
         self._nodes.clear()
-        self._prompt_parts.clear()
+        self._prompt_ends.clear()
 
-    def _prompt_part(self, index: int, prompt_len: int) -> int:
-        """How many of the positions of logical block `index` lie in the prompt; MIXED stays so."""
-        if prompt_len == MIXED:
-            return MIXED
-        return min(max(prompt_len - index * self.block_size, 0), self.block_size)
+    def _prompt_end(self, index: int, prompt_len: int) -> int:
+        """Where the prompt ends for logical block `index`: at most at its end; MIXED stays so."""
+        return min(prompt_len, (index + 1) * self.block_size)
 
 
 def _adopt(chain: list[Node], index: int, node: Node) -> None:

@@ -205,6 +205,17 @@ def test_i52_what_is_computed_again_is_found_only_as_it_was() -> None:
     assert len(blocks.cached_blocks(tokens, prompt_len=5)) == 2
 
 
+def test_i52_blocks_behind_two_prompts_differ_by_where_these_ended() -> None:
+    """Behind the same tokens both were generated, one on top of a prompt's block."""
+    blocks = BlockManager(2, 12, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 4, prompt_len=2)
+    blocks.allocate_slots(1, PROMPT, 0, 6, prompt_len=4)  # enters its third block alone
+    first, second = blocks.block_table(0), blocks.block_table(1)
+    assert blocks.cached_blocks(PROMPT) == [*first, second[2]]
+    assert blocks.cached_blocks(PROMPT, prompt_len=2) == first
+    assert blocks.cached_blocks(PROMPT, prompt_len=4) == first[:1]
+
+
 def test_only_tables_on_the_device_are_trimmed() -> None:
     blocks = BlockManager(2, 4, 4)
     blocks.trim(0, 2)  # it has none

@@ -164,19 +164,19 @@ CACHE: list[Mutant] = plant(
     ),
     ("if present is None:", "if True:", "a duplicate takes over the cached content"),
     (
-        "del self._blocks[node], self._prompt_parts[block]",
+        "del self._blocks[node], self._prompt_ends[block]",
         "pass",
         "evicted content is still found",
     ),
     (
-        "if prompt_len == MIXED:",
-        "if False:",
-        "what was computed on top of others' blocks is a generated block like any other",
+        "min(prompt_len, (index + 1) * self.block_size)",
+        "prompt_len",
+        "blocks within two prompts differ, since one prompt was longer",
     ),
     (
+        "min(prompt_len, (index + 1) * self.block_size)",
         "min(max(prompt_len - index * self.block_size, 0), self.block_size)",
-        "max(prompt_len - index * self.block_size, 0)",
-        "blocks of the same prompt part differ, since one prompt was longer",
+        "all blocks that were generated are alike, wherever the prompt ended",
     ),
     (
         "tuple(token_ids[start : start + size])",

@@ -40,7 +40,6 @@ class Tracked:
     salt: str | None
     computed: int = 0
     prompt_len: int = 0
-    is_mixed: bool = False
     chain: list[Any] = field(default_factory=list)
 
 
@@ -105,7 +104,8 @@ class BlockManagerPair(RuleBasedStateMachine):
         self.engine = BlockManager(*arguments, **options, **more)
         self.live: dict[int, Tracked] = {}
         self.written: dict[int, tuple[tuple[int, ...], str | None]] = {}
-        self.prompt_parts: dict[int, int | None] = {}  # of written blocks; None: on top of others'
+        self.made: dict[int, int] = {}  # of written blocks: how they came about, a number
+        self.ways: dict[Any, int] = {}  # which ways there are, and their numbers
         self.next_id = 0
 
     def both(self, call: Callable[[Any], Any]) -> Any:
@@ -164,12 +164,24 @@ class BlockManagerPair(RuleBasedStateMachine):
         table = self.engine.block_table(seq.seq_id)
         for index in range(first, num_tokens // self.size):
             self.written[table[index]] = tuple(seq.tokens[: (index + 1) * self.size]), seq.salt
-            part = self.prompt_part(index, seq.prompt_len)
-            self.prompt_parts[table[index]] = None if seq.is_mixed else part
+            before = [self.made.get(block, -1) for block in table[:index]]
+            self.made[table[index]] = self.way(index, seq.prompt_len, before)
 
-    def prompt_part(self, index: int, prompt_len: int) -> int:
+    def way(self, index: int, prompt_len: int, before: list[int]) -> int:
+        """How a block came about: which positions were a prompt's, and how those before it did.
+
+        Bits depend on no less and, for the same tokens, on no more.
+        """
         positions = range(index * self.size, (index + 1) * self.size)
-        return len([position for position in positions if position < prompt_len])
+        kinds = tuple(position < prompt_len for position in positions)
+        return self.ways.setdefault((*before, kinds), len(self.ways))
+
+    def own_ways(self, num_blocks: int, prompt_len: int) -> list[int]:
+        """Of a sequence that computes all of its blocks itself."""
+        own: list[int] = []
+        for index in range(num_blocks):
+            own.append(self.way(index, prompt_len, own))
+        return own
 
     @rule(
         target=sequences,
@@ -194,14 +206,11 @@ class BlockManagerPair(RuleBasedStateMachine):
             return multiple()
         self.both(lambda blocks: blocks.free(seq.seq_id))
         del self.live[seq.seq_id]
-        seq.is_mixed = False
         hits = self.check_lookup(seq.tokens, seq.salt, seq.chain, seq.prompt_len)
         return self.admit(seq, part, hits)
 
     def admit(self, seq: Tracked, part: int, hits: list[int]) -> Any:
         tokens = seq.tokens
-        own = [self.prompt_part(index, seq.prompt_len) for index in range(len(hits))]
-        seq.is_mixed = [self.prompt_parts[block] for block in hits] != own
         seq.computed = len(hits) * self.size
         if not self.allocate(seq, max(seq.computed + 1, len(tokens) - part), hits):
             return multiple()
@@ -231,9 +240,10 @@ class BlockManagerPair(RuleBasedStateMachine):
             content = tuple(tokens[: (len(expected) + 1) * self.size]), salt
             if content not in known:
                 break
-            part = self.prompt_part(len(expected), 12 if prompt_len is None else prompt_len)
-            if prompt_len is not None and self.prompt_parts[known[content]] != part:
-                break
+            if prompt_len is not None:
+                *_, own = self.own_ways(len(expected) + 1, prompt_len)
+                if self.made[known[content]] != own:
+                    break
             expected.append(known[content])
         assert hits == expected, "I26"
         return hits
@@ -297,7 +307,7 @@ class BlockManagerPair(RuleBasedStateMachine):
         full = max(0, seq.computed // self.size - drop)
         computed = full * self.size if prefix_only else seq.computed
         child = Tracked(self.new_id(), seq.tokens[:computed], seq.salt, computed)
-        child.prompt_len, child.is_mixed = seq.prompt_len, seq.is_mixed
+        child.prompt_len = seq.prompt_len
         num_blocks = full if prefix_only else None
         refs = list(self.engine.gpu.refs) + list(self.engine.cpu.refs)
         self.both(lambda blocks: blocks.fork(seq.seq_id, child.seq_id, num_blocks))
