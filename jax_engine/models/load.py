@@ -145,8 +145,8 @@ def open_model(
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
         ConfigError: an unknown architecture or format, max_model_len beyond the model's,
-            quantised weights with `batch_invariant` or several devices, or a number of devices
-            that cannot share the model or that do not exist.
+            weights in codes with `batch_invariant`, or a number of devices that cannot share the
+            model or that do not exist.
         WeightsError: a file is unreadable, or the tensors are not those of the configuration.
         OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
@@ -172,12 +172,8 @@ def open_model(
         held_by = DeviceMesh(size) if rank is None else OneOfMany(size, rank)
         graphdef, state = abstract_decoder(share, dtype)
         shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
-    own, made_of = _own(leaves, tensors, shares)
-    coded: Mapping[str, WeightFormat] = {}
-    if quantization == W8A8:
-        coded = w8a8_formats(own)
-    elif tensors is not None and quantization != DEQUANTIZED:
-        coded = coded_formats(tensors.source, own, made_of)
+    own = leaves if shares is None else shares.leaves
+    coded = _coded(quantization, tensors, own, shares)
     if coded and batch_invariant:
         raise ConfigError(
             "batch_invariant needs weights that are held as numbers on this device, and these are "
@@ -194,12 +190,7 @@ def open_model(
     if shares is not None:
         shares = dataclasses.replace(shares, leaves=own)
         state = jax.tree.map(shares.mesh.abstract, state)
-        if isinstance(shares.mesh, DeviceMesh):
-            mesh, held = shares.mesh, with_repeated_heads(spec, tensor_parallel_size)
-            heads = np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
-        else:
-            held = share
-            heads = kv_heads(spec.attentions[0], tensor_parallel_size, shares.mesh.rank)
+        mesh, held, heads = _held(spec, share, shares.mesh)
         config = dataclasses.replace(config, spec=held)
         if kv_scales is not None:
             kv_scales = kv_scales[:, :, heads]
@@ -220,14 +211,38 @@ def open_model(
     return ModelFiles(abstract, own, gguf, tensors, seed, shares)
 
 
-def _own(
-    leaves: dict[str, Leaf], tensors: CheckedTensors | None, shares: Shares | None
-) -> tuple[dict[str, Leaf], Mapping[str, Transform]]:
-    """The leaves that a device holds, and how they are made: its share, or all of them."""
-    made_of = {} if tensors is None else tensors.transforms
-    if shares is None:
-        return leaves, made_of
-    return shares.leaves, shares.transforms(made_of, rank=0)  # the shares are alike
+def _coded(
+    quantization: str | None,
+    tensors: CheckedTensors | None,
+    leaves: dict[str, Leaf],
+    shares: Shares | None,
+) -> Mapping[str, WeightFormat]:
+    """The formats of those of a device's leaves that it holds as codes.
+
+    Args:
+        shares: how several devices share the model; None: one has all of it.
+    """
+    if quantization == W8A8:
+        return w8a8_formats(leaves)
+    if tensors is None or quantization == DEQUANTIZED:
+        return {}
+    made_of: Mapping[str, Transform] = tensors.transforms
+    if shares is not None:
+        made_of = shares.transforms(made_of, rank=0)  # the shares are alike
+    return coded_formats(tensors.source, leaves, made_of)
+
+
+def _held(
+    spec: ModelSpec, share: ModelSpec, held_by: DeviceMesh | OneOfMany
+) -> tuple[DeviceMesh | None, ModelSpec, np.ndarray]:
+    """The devices of this process that share a model if there are several, what they hold of it
+    together, and which of its KV heads.
+    """
+    if isinstance(held_by, DeviceMesh):
+        held = with_repeated_heads(spec, held_by.size)
+        heads = np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
+        return held_by, held, heads
+    return None, share, kv_heads(spec.attentions[0], held_by.size, held_by.rank)
 
 
 def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:

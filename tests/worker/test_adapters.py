@@ -172,11 +172,15 @@ def several(path: Path, count: int = SLOTS) -> list[Adapter]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_row_s_bits_depend_on_its_own_adapter_alone(llama: Path, dtype: str) -> None:
     """Not on the rows beside it, their adapters, their order, or on the numbers of the slots."""
-    adapters, worker = several(llama), worker_of(llama, dtype=dtype)
-    base = logits_of(llama, dtype=dtype)
+    check_company(llama, several(llama), dtype)
+
+
+def check_company(path: Path, adapters: list[Adapter], dtype: str) -> None:
+    """Eight rows with three adapters and without have the bits that each has alone."""
+    worker, base = worker_of(path, dtype=dtype), logits_of(path, dtype=dtype)
     expected = [base, *(alone(worker, 1, slot, adapters[slot - 1]) for slot in (1, 2, 3))]
     assert len({one.tobytes() for one in expected}) == 4
-    driver = Driver(worker_of(llama, dtype=dtype))
+    driver = Driver(worker_of(path, dtype=dtype))
     # Slot 1 has the last adapter, 3 the first one.
     taken = {3: adapters[0], 2: adapters[1], 1: adapters[2]}
     slots, own = [0, 3, 1, 2, 3, 0, 2, 3], [0, 1, 3, 2, 1, 0, 2, 1]

@@ -24,6 +24,7 @@ from tests.worker.test_adapters import (
     CHUNKS,
     PROMPT,
     alone,
+    check_company,
     logits_of,
     merged_checkpoint,
     without_kernels,
@@ -65,25 +66,7 @@ def several(path: Path) -> list[Adapter]:
 )  # fmt: skip
 def test_a_row_s_bits_depend_on_its_own_adapter_alone(case: str, dtype: str, models: Path) -> None:
     """Not on who else uses an expert, on the order of rows, or on the numbers of the slots."""
-    path = models / case
-    adapters, worker = several(path), worker_of(path, dtype=dtype)
-    base = logits_of(path, dtype=dtype)
-    expected = [base, *(alone(worker, 1, slot, adapters[slot - 1]) for slot in (1, 2, 3))]
-    assert len({one.tobytes() for one in expected}) == 4
-    driver = Driver(worker_of(path, dtype=dtype))
-    taken = {3: adapters[0], 2: adapters[1], 1: adapters[2]}
-    slots, own = [0, 3, 1, 2, 3, 0, 2, 3], [0, 1, 3, 2, 1, 0, 2, 1]
-    for seq, slot in enumerate(slots):
-        driver.open(seq, PROMPT, slot=slot)
-    order, found = list(range(len(slots))), dict[int, list[np.ndarray]]()
-    for number, chunk in enumerate(CHUNKS):
-        order = order[3:] + order[:3]
-        given = [*taken.items()] if number == 0 else []
-        logits = driver.step(*((seq, chunk) for seq in order), adapters=given)
-        for seq, row in zip(order, logits, strict=True):
-            found.setdefault(seq, []).append(row)
-    for seq, which in enumerate(own):
-        assert np.array(found[seq]).tobytes() == expected[which].tobytes(), (seq, which)
+    check_company(models / case, several(models / case), dtype)
 
 
 @pytest.mark.parametrize("case", MIXTURES)
