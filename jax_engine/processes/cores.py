@@ -31,7 +31,7 @@ def cores_of_ranks(count: int, environment: Mapping[str, str], own: list[int]) -
         return [[] for _ in range(count)]
     if said == AUTO:
         return split(own, count)
-    found = [_cores(each, said) for each in said.split("|")]
+    found = [_cores(each, said, max(own, default=0)) for each in said.split("|")]
     if len(found) != count:
         raise ConfigError(
             f"the variable {VARIABLE} must name the cores of {count} ranks, with | between them, "
@@ -66,18 +66,26 @@ def stay_on(cores: list[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _cores(said: str, whole: str) -> list[int]:
-    """The numbers of "0-3,6"."""
+def _cores(said: str, whole: str, most: int) -> list[int]:
+    """The numbers of "0-3,6"; of those above `most` the first of each run, which is wrong as well.
+
+    Raises:
+        ConfigError: It is something else, or a run goes backwards.
+    """
     found: list[int] = []
     for part in said.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() if dash else True)):
+        first, _, last = (part if "-" in part else f"{part}-{part}").strip().partition("-")
+        if not (_is_number(first) and _is_number(last) and int(first) <= int(last)):
             raise ConfigError(
                 f"the variable {VARIABLE} must be {AUTO}, {NOWHERE}, or cores of each rank as in "
                 f"0-3|4-7, got {shown(whole)}"
             )
-        found += range(int(first), int(last if dash else first) + 1)
+        found += range(int(first), min(int(last), max(int(first), most + 1)) + 1)
     return found
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and len(text) < 10
 
 
 def _ranges(cores: list[int]) -> str:
