@@ -117,7 +117,7 @@ class PrefixCache:
         If all blocks before it are.
         """
         end = (index + 1) * self.block_size
-        return self._by_block[block].num_prompt_tokens == sum(i < prompt_len for i in range(end))
+        return self._by_block[block].num_prompt_tokens == min(prompt_len, end)
 
     def offer(
         self,
