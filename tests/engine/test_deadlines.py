@@ -83,6 +83,28 @@ def test_waiting_and_swapped_requests_time_out_too(llm) -> None:
     assert engine.step() == []
 
 
+def test_a_timeout_in_a_step_that_fails_is_lost_with_it(llm) -> None:
+    """`step` raises for all requests at once; no later step speaks of one of them."""
+    engine, clock = llm.llm_engine, llm.llm_engine.clock
+    engine.add_request("late", [4, 5, 6], greedy(), timeout=1)
+    engine.add_request("other", [7, 8], greedy())
+    clock.now += 2
+    launch = engine.worker.launch
+
+    def failing(*args):
+        raise RuntimeError("no device")
+
+    engine.worker.launch = failing
+    try:
+        with pytest.raises(RuntimeError, match="no device"):
+            engine.step()
+    finally:
+        engine.worker.launch = launch
+    check_idle(engine)
+    engine.add_request("next", [7, 8], greedy())
+    assert {one.request_id for one in run(engine)} == {"next"}
+
+
 def test_an_id_that_comes_back_has_a_deadline_of_its_own(llm) -> None:
     engine, clock = llm.llm_engine, llm.llm_engine.clock
     engine.add_request("a", [4, 5], greedy(), timeout=1)

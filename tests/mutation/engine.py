@@ -177,7 +177,7 @@ OUTPUTS: list[Mutant] = [
 STEPS: list[Mutant] = [
     *plant(
         f"{FOLDER}/llm_engine.py",
-        SHELL,
+        DEADLINES,
         ("self._pipeline.clear()", "pass", "a step in flight is kept after a failure"),
         ("del self._running.ended[kept:]", "pass", "outputs of a step that failed come later"),
         (

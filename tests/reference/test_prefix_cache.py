@@ -108,6 +108,23 @@ def test_a_sequence_that_was_swapped_in_offers_nothing_more() -> None:
     assert manager.num_cached_blocks == 1
 
 
+def test_a_preempted_sequence_takes_only_blocks_of_its_own_kind() -> None:
+    """Sequence 0 generates its second block, which a prompt of 5 tokens finds; 1 is that prompt.
+
+    Block 2 is filled by sequence 1, which began with a block that is not its own. None of the two
+    is what a prompt of 5 tokens computes, and only the first is what a prompt of 2 tokens does.
+    """
+    manager, tokens = new_manager(2, 8), [1, 2, 3, 4, 5, 6, 7]
+    admit(manager, 0, tokens[:2])
+    manager.allocate_slots(0, tokens[:4], 2, 4)
+    assert admit(manager, 1, tokens[:5]) == 4
+    manager.allocate_slots(1, tokens[:6], 5, 6)
+    assert [manager.block_table(i) for i in (0, 1)] == [[0, 1], [0, 1, 2]]
+    assert manager.cached_blocks(tokens) == [0, 1, 2]
+    found = {length: manager.cached_blocks(tokens, prompt_len=length) for length in range(1, 7)}
+    assert found == {1: [], 2: [0, 1], 3: [0], 4: [0], 5: [0], 6: [0]}
+
+
 def test_reset_needs_an_idle_pool_and_keeps_its_order() -> None:
     manager = new_manager(2, 4)
     admit(manager, 0, [1, 2, 3])
