@@ -15,6 +15,7 @@ from jax_engine.engine.batch import UseTqdm, check_all, loras_each, number_each
 from jax_engine.engine.beams import beam_search_output
 from jax_engine.engine.calls import Calls
 from jax_engine.engine.conversations import chat_prompts
+from jax_engine.engine.data_parallel import build_engines
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
@@ -69,7 +70,8 @@ class LLM:
         OutOfMemoryError: Not one sequence of max_model_len fits.
 
     Attributes:
-        llm_engine: The engine, for who steps it directly, while no call runs.
+        llm_engine: The engine, or the first one of several (`data_parallel_size`), for who steps
+            it directly, while no call runs.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class LLM:
     ) -> None:
         self.chat_template = load_chat_template(chat_template)
         config = EngineConfig.from_settings(model=model, **settings)
-        self.llm_engine = LLMEngine.from_config(config)
-        self._calls = Calls(self.llm_engine)
+        engines = build_engines(config)
+        self.llm_engine = engines[0]
+        self._calls = Calls(*engines)
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
@@ -444,9 +447,14 @@ class LLM:
         """Gauges, counters and histograms with vLLM's names, since the engine was built.
 
         Queues, KV usage and preemptions are current; tokens, prefix cache hits, finish reasons and
-        latencies count requests that have ended.
+        latencies count requests that have ended. The label "engine" is the number of one of
+        several engines (`data_parallel_size`).
         """
-        return self._calls.between_steps(self.llm_engine.get_metrics)
+        each = self._calls.of_each(LLMEngine.get_metrics)
+        for number, metrics in enumerate(each):
+            for one in metrics:
+                one.labels = one.labels | {"engine": str(number)}
+        return [one for metrics in each for one in metrics]
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
@@ -457,8 +465,9 @@ class LLM:
             reset_running_requests: Also forget blocks of running requests, and compute them again.
             reset_connector: No effect; for compatibility with vLLM.
         """
-        engine = self.llm_engine
-        return self._calls.between_steps(lambda: engine.reset_prefix_cache(reset_running_requests))
+        return self._calls.reset_prefix_caches(
+            lambda engine: engine.reset_prefix_cache(reset_running_requests)
+        )
 
     def start_profile(self, profile_prefix: str | None = None) -> None:
         """Records what the device and the host do, until `stop_profile`.

@@ -34,6 +34,7 @@ from jax_engine.operations import this_device
 from jax_engine.parallel.mesh import num_there
 from jax_engine.parallel.seat import Seat, own_rank, seats, take_seat
 from jax_engine.processes.cores import cores_of_ranks, own_cores
+from jax_engine.processes.places import ANYWHERE, Place
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RunnerClient
 from jax_engine.progress_log import compiling, show_progress_lines
@@ -116,27 +117,30 @@ class EngineParts:
     client: RunnerClient | None = None
 
 
-def build_engine(config: EngineConfig) -> EngineParts:
+def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
     """Loads the model, sizes the KV cache, and wires up the controller and the worker.
+
+    Args:
+        place: Where the processes of its runner run, if it has some.
 
     Raises:
         ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
     """
     if config.data_parallel_size != 1:
         raise ConfigError(
-            "data_parallel_size needs engines in processes of their own, which AsyncLLM and "
-            f"`jax-engine serve` start; here it must be 1, got {config.data_parallel_size}"
+            "data_parallel_size is the number of engines of LLM, AsyncLLM and `jax-engine serve`; "
+            f"for a single one it must be 1, got {config.data_parallel_size}"
         )
     show_progress_lines()
     enable_compilation_cache()
     with allocating(ALL):
-        return _build(config)
+        return _build(config, place)
 
 
-def _build(config: EngineConfig) -> EngineParts:
+def _build(config: EngineConfig, place: Place) -> EngineParts:
     client, with_tokenizer = None, not config.skip_tokenizer_init
     if _backend(config) == "mp":
-        client, found = remote_runners(config)
+        client, found = remote_runners(config, place)
         tokenizer = None
         if with_tokenizer:
             tokenizer = _tokenizer(config, found.model_source, hub_options(config))
@@ -262,10 +266,13 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     return Runners(model.config, model.source, memory, limits, head, worker, drafting, tokenizer)
 
 
-def remote_runners(config: EngineConfig) -> tuple[RunnerClient, Runners]:
+def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[RunnerClient, Runners]:
     """Starts processes that do what `build_runners` does; returns them and what the first tells.
 
     This process holds no model, and takes no memory of the device.
+
+    Args:
+        place: Where they run.
 
     Raises:
         ConfigError: A setting of the model cannot be sent to another process.
@@ -274,13 +281,16 @@ def remote_runners(config: EngineConfig) -> tuple[RunnerClient, Runners]:
     """
     size, sent = config.tensor_parallel_size, settings_of_runners(config)
     several = is_process_each(size)
-    cores = cores_of_ranks(size if several else 1, os.environ, own_cores())
+    variables = place.environment
+    mine = place.cores or own_cores()
+    cores = cores_of_ranks(size if several else 1, {**os.environ, **variables}, mine)
     if not several:
-        client = RunnerClient(RUNNER_MODULE, [(sent, None, cores[0])], num_devices=size)
+        of_one = [(sent, None, cores[0] or place.cores)]
+        client = RunnerClient(RUNNER_MODULE, of_one, num_devices=size, variables=variables)
     else:
         memory, of_ranks = seats(size)
         told_first = [(sent, seat, own) for seat, own in zip(of_ranks, cores, strict=True)]
-        client = RunnerClient(RUNNER_MODULE, told_first, memory=memory)
+        client = RunnerClient(RUNNER_MODULE, told_first, memory=memory, variables=variables)
     told, sizes = client.known[0]
     check_alike([sizes for _, sizes in client.known])
     remote = [RemoteRunner(client, place, each) for place, each in enumerate(sizes)]

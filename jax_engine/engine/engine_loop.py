@@ -14,14 +14,13 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request, RequestNews
+from jax_engine.engine.request import Request, RequestNews, is_last
 from jax_engine.errors import (
     EngineDeadError,
     EngineInUseError,
     JaxEngineError,
     StepFailedError,
 )
-from jax_engine.outputs import PoolingRequestOutput
 
 SIGNALS_S = 0.2  # how late a signal may be that comes just before a wait begins
 
@@ -262,8 +261,7 @@ class EngineLoop:
                 self.engine.keep(update)
                 continue
             found.setdefault(reader, []).append(update)
-            # The one output of a pooling request is its last, even if it was cut short.
-            if isinstance(news, PoolingRequestOutput) or news.finished:
+            if is_last(news):
                 del self._readers[request.request_id]
         self._note_driver()
         for reader, its in found.items():

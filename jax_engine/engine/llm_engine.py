@@ -55,6 +55,7 @@ from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
 from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
+from jax_engine.processes.places import ANYWHERE, Place
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -153,13 +154,16 @@ class LLMEngine:
         )
 
     @classmethod
-    def from_config(cls, config: EngineConfig) -> Self:
+    def from_config(cls, config: EngineConfig, place: Place = ANYWHERE) -> Self:
         """Builds an engine from its settings.
+
+        Args:
+            place: As for `build_engine`.
 
         Raises:
             ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
         """
-        engine = cls(build_engine(config))
+        engine = cls(build_engine(config, place))
         if config.warmup:
             engine.warmup()
         return engine

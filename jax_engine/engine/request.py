@@ -26,6 +26,8 @@ class Request:
         results: What it has produced that is not in its news yet.
         tokenizer: The engine's, for outputs that are made here.
         lora: What it says of its adapter, which `group` has; None: it has none.
+        order: Its number among the requests of several engines, which its seed comes from if it
+            has none; None: its engine counts.
         arrival_time: In seconds of the engine's clock; None: when it is accepted.
         timeout: In seconds after its arrival; None: no limit.
         metrics: When it arrived, got its first token and finished.
@@ -37,6 +39,7 @@ class Request:
     results: Results | PooledResults
     tokenizer: Tokenizer | None
     lora: LoRARequest | None = None
+    order: int | None = None
     arrival_time: float | None = None
     timeout: float | None = None
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
@@ -91,6 +94,14 @@ class Request:
 
 
 type RequestNews = tuple[Request, News | PoolingRequestOutput]
+
+
+def is_last(news: News | PoolingRequestOutput) -> bool:
+    """Whether no other news of the request follow.
+
+    The one output of a pooling request is its last, even if it was cut short.
+    """
+    return isinstance(news, PoolingRequestOutput) or news.finished
 
 
 def outputs_of(updates: Iterable[RequestNews]) -> list[AnyRequestOutput]:

@@ -75,7 +75,8 @@ class RunningRequests:
         request.metrics.queued_time = now
         group.number = self._next_number
         self._next_number += 1  # never reused, even if this request is taken back
-        seed = request_seed(params, self._seed, self._num_added)
+        order = self._num_added if request.order is None else request.order
+        seed = request_seed(params, self._seed, order)
         added.append(request)
         self._scheduler.add_group(group)
         self.requests[request_id] = self._unplanned[request_id] = request

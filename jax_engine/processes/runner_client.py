@@ -8,7 +8,7 @@ import logging
 import os
 import pickle
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -30,6 +30,7 @@ class RunnerClient:
         settings: What each process builds its runners from, by rank; it must be possible to pickle
             it.
         num_devices: Devices that a process must have where the host's cores are the devices.
+        variables: Environment variables to set in each process.
         memory: In which several processes meet; it is this client's from now on.
         step_timeout: Seconds after which a call of a step has hung, compiling and waiting aside.
 
@@ -47,6 +48,7 @@ class RunnerClient:
         settings: Sequence[Any],
         *,
         num_devices: int = 1,
+        variables: Mapping[str, str] | None = None,
         memory: SharedMemory | None = None,
         step_timeout: float = STEP_TIMEOUT_S,
     ) -> None:
@@ -65,7 +67,7 @@ class RunnerClient:
                     module,
                     self._fate,
                     rank=rank,
-                    variables=forced_devices(num_devices),
+                    variables={**(variables or {}), **forced_devices(num_devices)},
                     inherited=[] if memory is None else [memory.fd],
                     step_timeout=step_timeout,
                 )

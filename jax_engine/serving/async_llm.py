@@ -73,7 +73,7 @@ class AsyncLLM:
         self._engines = EngineGroup(
             {"model": model, **settings, "data_parallel_size": 1},
             self.config.data_parallel_size,
-            gpus_each=self.config.tensor_parallel_size,
+            devices_each=self.config.tensor_parallel_size,
             prefix_caching=self.config.prefix_caching,
             step_timeout=step_timeout,
         )
@@ -423,12 +423,19 @@ class AsyncLLM:
         """The fields of `EngineStats`, of each engine."""
         return list(await self._engines.ask("stats"))
 
-    async def get_state(self) -> dict[str, Any]:
+    async def get_state(self, engine: int = 0) -> dict[str, Any]:
         """The fields of `EngineState`; its requests have their ids, and as "name" the engine's.
 
-        Of several engines (`data_parallel_size`) it is the first one's.
+        Args:
+            engine: the number of one of several engines (`data_parallel_size`).
+
+        Raises:
+            InvalidRequestError: there is no engine of that number.
         """
-        return await self._engines.state()
+        count = self.config.data_parallel_size
+        if not 0 <= engine < count:
+            raise InvalidRequestError(f"engine must be from 0 to {count - 1}, got {engine}")
+        return await self._engines.state(engine)
 
     @property
     def step_seconds(self) -> float | None:

@@ -25,6 +25,7 @@ from jax_engine.processes.child import (
     is_stopped,
     start_child,
 )
+from jax_engine.processes.places import ANYWHERE, Place
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
@@ -38,7 +39,6 @@ from jax_engine.serving.messages import (
     decode_report,
     encode,
 )
-from jax_engine.serving.places import ANYWHERE, Place
 
 POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from typing import Any
 
+from jax_engine.engine.request_router import RequestRouter
 from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.processes.places import Place, places
 from jax_engine.serving.engine_client import EngineClient
 from jax_engine.serving.messages import Add, PauseMode, Question, Ready
 from jax_engine.serving.open_requests import OpenRequests
-from jax_engine.serving.places import Place, places
-from jax_engine.serving.router import Router
 from jax_engine.serving.streams import Stream
 
 
@@ -25,7 +25,7 @@ class EngineGroup:
     Args:
         settings: arguments of `EngineConfig` for each engine.
         size: how many engines there are; they start at the same time.
-        gpus_each: how many GPUs each of them needs, where there are some.
+        devices_each: how many devices each of them needs.
         prefix_caching: whether they have a prefix cache.
         step_timeout: as for `EngineClient`.
 
@@ -39,16 +39,16 @@ class EngineGroup:
         settings: Mapping[str, Any],
         size: int,
         *,
-        gpus_each: int,
+        devices_each: int,
         prefix_caching: bool,
         step_timeout: float,
     ) -> None:
         self._clients = _started(
-            lambda place: EngineClient(settings, step_timeout, place), places(size, gpus_each)
+            lambda place: EngineClient(settings, step_timeout, place), places(size, devices_each)
         )
         self._open = [OpenRequests(one) for one in self._clients]
         ready = self.ready
-        self._router = Router(size, ready.block_size, ready.num_gpu_blocks * prefix_caching)
+        self._router = RequestRouter(size, ready.block_size, ready.num_gpu_blocks * prefix_caching)
         self._numbers = itertools.count()
         self._ended: dict[int, str] = {}  # why engines were ended, by their numbers
 
@@ -137,9 +137,9 @@ class EngineGroup:
         """Each engine's answer, which it gives between two steps."""
         return await self._of_all(lambda one: one.ask(question))
 
-    async def state(self) -> dict[str, Any]:
-        """As `OpenRequests.state`, of the first engine."""
-        return await self._open[0].state()
+    async def state(self, number: int) -> dict[str, Any]:
+        """As `OpenRequests.state`, of one of the engines."""
+        return await self._open[number].state()
 
     async def reset_prefix_caches(self) -> bool:
         """Whether each engine has emptied its prefix cache."""

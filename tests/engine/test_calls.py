@@ -79,7 +79,7 @@ def stopped_at(engine: LLMEngine, calls: Calls) -> tuple[threading.Event, thread
         assert go_on.wait(HANG_S)
         return launch(step)
 
-    calls.between_steps(lambda: setattr(worker, "launch", held))
+    calls.of_each(lambda _: setattr(worker, "launch", held))
     return began, go_on
 
 
@@ -168,7 +168,7 @@ def test_a_step_that_fails(place: str) -> None:
     calls.enqueue(asked(engine, LONG))
     thread, found = in_thread(lambda: calls.run(asked(engine, LONG), use_tqdm=False))
     assert began.wait(HANG_S)
-    until(lambda: not calls._loop._inbox.empty())
+    until(lambda: not calls._loops[0]._inbox.empty())
     worker.fail_at = place  # type: ignore[attr-defined]
     go_on.set()
     with pytest.raises(StepFailedError, match=f"injected at {place}"):
@@ -191,7 +191,7 @@ def test_who_is_out_of_time_has_an_output_though_the_step_fails() -> None:
     assert began.wait(HANG_S)
     requests = asked(engine, LONG, LONG, timeouts=[1.0, 2.0])
     thread, found = in_thread(lambda: calls.run(requests, use_tqdm=False))
-    until(lambda: not calls._loop._inbox.empty())
+    until(lambda: not calls._loops[0]._inbox.empty())
     worker: Any = engine.worker
 
     def fail(step: Any) -> Any:
@@ -201,7 +201,7 @@ def test_who_is_out_of_time_has_an_output_though_the_step_fails() -> None:
         nonlocal now
         now, worker.launch = 5.0, fail
 
-    calls._loop.post(overdue)
+    calls._loops[0].post(overdue)
     go_on.set()
     join(thread)
     assert [one.outputs[0].stop_reason for one in found[0]] == ["timeout"] * 2
@@ -248,7 +248,7 @@ def test_ctrl_c_ends_this_call_and_waits_for_that() -> None:
 
     def press() -> None:
         assert began.wait(HANG_S)
-        until(lambda: not calls._loop._inbox.empty())  # the call has come
+        until(lambda: not calls._loops[0]._inbox.empty())  # the call has come
         os.kill(os.getpid(), signal.SIGINT)
         go_on.set()
 
@@ -271,7 +271,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     def press_twice() -> None:
         assert began.wait(HANG_S)
         os.kill(os.getpid(), signal.SIGINT)
-        until(lambda: not calls._loop._inbox.empty())  # what the first has asked for
+        until(lambda: not calls._loops[0]._inbox.empty())  # what the first has asked for
         os.kill(os.getpid(), signal.SIGINT)
 
     thread, _ = in_thread(press_twice)
@@ -358,7 +358,7 @@ def test_who_waits_for_a_job_is_refused_when_it_begins_a_call() -> None:
     def job() -> None:
         in_job.set()
         assert job_ends.wait(HANG_S)
-        calls._loop.add(requests, reader)
+        calls._loops[0].add(requests, reader)
 
     def used() -> Any:
         engine._lock = WatchedLock(engine, waits.set)  # type: ignore[assignment]
@@ -366,7 +366,7 @@ def test_who_waits_for_a_job_is_refused_when_it_begins_a_call() -> None:
 
     reader, requests = Call(), asked(engine, GREEDY)
     requests[0].group.request_id = "call's"
-    calls._loop.post(job)
+    calls._loops[0].post(job)
     assert in_job.wait(HANG_S)
     thread, found = in_thread(used)
     assert waits.wait(HANG_S)
@@ -388,7 +388,7 @@ def test_a_call_waits_while_somebody_steps_directly() -> None:
     def meanwhile(step: Any) -> Any:
         worker.launch = launch  # type: ignore[method-assign]
         both.extend(in_thread(lambda: calls.run(asked(engine, GREEDY), use_tqdm=False)))
-        until(lambda: calls._loop._jobs)  # the loop has it, and wants the engine
+        until(lambda: calls._loops[0]._jobs)  # the loop has it, and wants the engine
         return launch(step)
 
     worker.launch = meanwhile  # type: ignore[method-assign]
@@ -490,10 +490,10 @@ def test_without_calls_the_loop_ends_and_the_engine_is_freed() -> None:
     engine = small_engine()
     calls, gone = Calls(engine), weakref.ref(engine)
     [thread] = [one for one in threading.enumerate() if one.name == "jax-engine"
-                and one._target.__self__ is calls._loop]  # type: ignore[attr-defined]  # fmt: skip
+                and one._target.__self__ is calls._loops[0]]  # type: ignore[attr-defined]  # fmt: skip
     calls.run(asked(engine, GREEDY), use_tqdm=False)
     with pytest.raises(InvalidRequestError):
-        calls.between_steps(lambda: asked(engine, None, timeouts=[-1.0]))
+        calls.of_each(lambda _: asked(engine, None, timeouts=[-1.0]))
     calls.enqueue(asked(engine, LONG))
     gc.collect()  # what is made of cycles before, not by calls
     gc.disable()
@@ -510,7 +510,7 @@ def test_who_still_asks_an_ended_loop_is_told() -> None:
     began, go_on = stopped_at(engine, calls)
     thread, found = in_thread(lambda: calls.run(asked(engine, LONG), use_tqdm=False))
     assert began.wait(HANG_S)
-    calls._loop.stop()
+    calls._loops[0].stop()
     late, found_late = in_thread(lambda: calls.run(asked(engine, GREEDY), use_tqdm=False))
     go_on.set()
     join(thread, late)
@@ -526,7 +526,7 @@ def test_a_fault_of_the_loop_s_own_is_told_to_all() -> None:
     engine = small_engine()
     calls = Calls(engine)
     calls.enqueue(asked(engine, LONG))
-    calls._loop.post(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    calls._loops[0].post(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
     with pytest.raises(EngineDeadError, match="a bug"):
         calls.wait_enqueued(False)
     with pytest.raises(EngineDeadError, match="a bug"):

@@ -90,14 +90,14 @@ def test_what_is_enqueued_and_interrupted_ends(
     calls = Calls(engine)
     if waits:
         calls.enqueue(asked(engine, "new"))
-    call = calls._loop.call
+    call = calls._loops[0].call
 
     def interrupted(work: Any) -> Any:
         monkeypatch.undo()
         call(work)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calls._loop, "call", interrupted)
+    monkeypatch.setattr(calls._loops[0], "call", interrupted)
     with pytest.raises(KeyboardInterrupt):
         if waits:
             calls.wait_enqueued(False)

@@ -155,10 +155,12 @@ def test_requests_that_somebody_else_aborts_come_back_as_far_as_they_came(llm) -
 
     def abort_every_third() -> None:
         def abort() -> None:
-            llm._calls._loop.abort([one for one in engine.scheduler.groups if int(one) % 3 == 0])
+            llm._calls._loops[0].abort(
+                [one for one in engine.scheduler.groups if int(one) % 3 == 0]
+            )
 
         while not stop.is_set():
-            llm._calls.between_steps(abort)
+            llm._calls.of_each(lambda _: abort())
             time.sleep(0.001)
 
     alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(6)]

@@ -30,6 +30,7 @@ KNOWN = {
     "tutorial/kernel-ladder.md": "750 TFLOP/s, 3.0 TB/s",
     "tutorial/reproducing-the-paper.md": "1,555 GB/s, 20.9 ms, 0.17 ms, 0.66 µs, 0.3 ms",
     "tutorial/serving.md": "0.0 s, 0.5 s, 2.5 s, 0.1 s, 0.119 s",
+    "tutorial/several-devices.md": "3,350 GB/s, 450 GB/s, 10 µs, 4.8 ms, 2.4 ms",
     "tutorial/swap-or-recompute.md": (
         "12 GB/s, 312 TFLOP/s, 12.8 ms, 17.5 ms, 5.17 ms, 0.167 ms, 10.8 ms, 20.7 ms, 42.7 ms"
     ),

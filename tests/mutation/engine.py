@@ -33,7 +33,7 @@ REQUESTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/running_requests.py",
         SHELL,
-        ("self._seed, self._num_added)", "self._seed, 0)", "one seed for all unseeded requests"),
+        ("self._seed, order)", "self._seed, 0)", "one seed for all unseeded requests"),
         ("arrival + request.timeout", "now + request.timeout", "a timeout begins at the call"),
         ("self.deadlines.remove(request_id)", "pass", "a deadline outlives its request"),
         ("self._pipeline.close(request.group.number)", "pass", "the worker keeps who has ended"),

@@ -5,7 +5,9 @@ from tests.mutation.planting import Mutant, plant
 DIVIDED, MEETING = ("tests/parallel/test_divided.py",), ("tests/kernels/test_meeting.py",)
 # The bug is in a file then, where other processes find it.
 PROCESSES = ("--maxfail=1", "tests/parallel/test_processes.py")
-ROUTER = ("tests/serving/test_router.py",)
+ROUTER = ("tests/engine/test_request_router.py",)
+ENGINES = ("tests/engine/test_data_parallel.py", "-knot real_processes")
+PLACES = ("tests/processes/test_places.py",)
 SAME_BITS = (*PROCESSES, "-ksame_bits and 2")
 
 MUTANTS: list[Mutant] = [
@@ -70,7 +72,7 @@ MUTANTS: list[Mutant] = [
         ("CHUNK * (2 * rank + (turn & 1))", "CHUNK * 2 * rank", "a buffer is written too early"),
     ),
     *plant(
-        "jax_engine/serving/router.py",
+        "jax_engine/engine/request_router.py",
         ROUTER,
         ("costs.index(min(costs))", "costs.index(max(costs))", "the busiest engine is chosen"),
         ("RUNNING_TOKENS * self.num_open", "0", "requests that run cost nothing"),
@@ -85,4 +87,29 @@ MUTANTS: list[Mutant] = [
         ("popitem(last=False)", "popitem()", "the newest blocks are given up"),
         ("list[int](), hash(salt)", "list[int](), 0", "prompts of other salts share blocks"),
     ),
-]
+    *plant(
+        "jax_engine/engine/data_parallel.py",
+        ENGINES,
+        ("self._router.forget_prefixes()", "pass", "emptied caches are counted on"),
+        (" * one.config.prefix_caching", " * 0", "requests with one prompt do not gather"),
+        ("self._router.end(request_id)", "pass", "the router keeps who has ended"),
+    ),
+    *plant(
+        "jax_engine/engine/calls.py",
+        ENGINES,
+        ("request.order = first + i", "request.order = 0", "all unseeded requests draw alike"),
+        ("request.order = first + i", "pass", "seeds are those of another number of engines"),
+        ("                self._routes.end(call.request_ids)", "                pass",
+         "a request that came to no engine costs one something"),
+        ("            if part:\n", "            if False:\n", "only the first engine gets requests"),
+        ("self._routes.end(request_ids)", "pass", "requests of a failed step cost something"),
+        ("problem is not None and", "False and", "requests go to an engine that has ended"),
+        ("        return all(emptied)", "        return any(emptied)", "half of the caches are empty"),
+    ),
+    *plant(
+        "jax_engine/processes/places.py",
+        PLACES,
+        ('{VARIABLE: "|".join(parts[its])}', "{}", "an engine reads the cores of all"),
+        ("for core in each)", "for core in each[:1])", "a core a rank"),
+    ),
+]  # fmt: skip

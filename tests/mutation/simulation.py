@@ -242,18 +242,18 @@ CALLS: list[Mutant] = [
             "ids are given out again",
         ),
         (
-            "            self._loop.post(lambda: self._leave(calls))",
-            "            pass",
+            "                loop.post(partial(self._leave, loop, calls))",
+            "                pass",
             "Ctrl-C does not end the call's requests",
         ),
         (
-            "        for call in calls:\n            self._loop.leave(call)",
-            "        for call in calls[1:]:\n            self._loop.leave(call)",
+            "        for call in calls:\n            loop.leave(call)",
+            "        for call in calls[1:]:\n            loop.leave(call)",
             "Ctrl-C leaves one call's requests",
         ),
         (
-            "        self._enqueued = [one for one in self._enqueued if one not in calls]",
-            "        pass",
+            "            self._enqueued = [one for one in self._enqueued if one not in calls]",
+            "            pass",
             "what an interrupted enqueue has left is waited for",
         ),
         (
@@ -267,8 +267,8 @@ CALLS: list[Mutant] = [
             "outputs come in the order of their names",
         ),
         (
-            "                self._loop.call(lambda: None)\n",
-            "                pass\n",
+            "                    loop.call(lambda: None)\n",
+            "                    pass\n",
             "Ctrl-C does not wait for the end of the requests",
         ),
         (
@@ -277,8 +277,8 @@ CALLS: list[Mutant] = [
             "an error that a call has raised keeps the engine alive",
         ),
         (
-            "    loop.stop()\n",
-            "    pass\n",
+            "        loop.stop()\n",
+            "        pass\n",
             "the loop goes on without its calls",
         ),
     ),

@@ -24,6 +24,7 @@ from jax_engine import (
     LoRARequest,
     SamplingParams,
 )
+from jax_engine.config import EngineConfig
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.metrics import MetricsPage
 from jax_engine.serving.openai.service import ServerSettings, Service
@@ -209,6 +210,24 @@ def test_each_engine_has_its_metrics(several: Several) -> None:
         )
 
 
+def test_each_engine_has_its_state(several: Several) -> None:
+    async def ask() -> list[Any]:
+        streams = await several.held()
+        found = [await several.llm.get_state(number) for number in range(ENGINES)]
+        assert (await several.llm.get_state())["map"] == found[0]["map"]
+        for number in (-1, ENGINES):
+            with pytest.raises(InvalidRequestError, match=rf"engine must be .* 2, got {number}"):
+                await several.llm.get_state(number)
+        await several.llm.resume_generation()
+        for one in streams:
+            await rest(one)
+        return found
+
+    states = run_client(ask())
+    requests = [[one["request_id"] for one in state["map"]["requests"]] for state in states]
+    assert requests == [["held 0"], ["held 1"], ["held 2"]]
+
+
 @pytest.mark.parametrize("mode", ["abort", "wait", "keep"])
 def test_a_pause_is_one_of_all_engines(several: Several, mode: Any) -> None:
     llm = several.llm
@@ -337,9 +356,9 @@ def test_sizes_that_are_none(size: Any) -> None:
         AsyncLLM("stub", data_parallel_size=size)
 
 
-def test_an_llm_is_onestub_engine() -> None:
+def test_an_engine_is_one() -> None:
     with pytest.raises(ConfigError, match=r"data_parallel_size.*AsyncLLM.*must be 1, got 2"):
-        LLM("stub", data_parallel_size=2)
+        LLMEngine.from_config(EngineConfig(model="stub", data_parallel_size=2))
 
 
 def test_processes(checkpoint: Path) -> None:

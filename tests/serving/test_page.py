@@ -179,7 +179,7 @@ def test_eight_at_once_have_eight_colours(
 ) -> None:
     engine = llm(hangs=True)
 
-    async def state() -> dict[str, Any]:
+    async def state(number: int) -> dict[str, Any]:
         requests = [view(name=str(i), request_id=name) for i, name in enumerate(engine.request_ids)]
         cells = [[i, 1, 0, 1, 4, 0, 1, [i]] for i in range(len(requests))]
         cells.append([20, 1, 1, 8, 4, 0, 8, [0, 1, 2, 3]])

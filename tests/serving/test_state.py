@@ -95,6 +95,7 @@ def test_before_the_first_answer_there_is_no_state(
     assert found["engine"] is None and found["age"] is None
     assert found["server"] == {
         "model": "tiny", "chat": True, "max_model_len": 4096, "max_num_seqs": 2,
+        "num_engines": 1,
     }  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def test_an_engine_that_has_ended_is_503(make: Make, monkeypatch: pytest.MonkeyP
     llm.errored = False
     client = TestClient(make_app(service))
 
-    async def ends() -> None:
+    async def ends(engine: int) -> None:
         raise EngineDeadError("killed")
 
     monkeypatch.setattr(llm, "get_state", ends)
@@ -165,3 +166,22 @@ def test_the_files_are_of_their_types(make: Make) -> None:
     kinds = {path: client.get(path).headers["content-type"] for path in FILES}
     assert kinds["/"].startswith("text/html") and kinds["/page/page.css"].startswith("text/css")
     assert kinds["/page/page.js"].startswith("text/javascript")
+
+
+def test_each_engine_has_a_state_of_its_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, llm = make()
+    monkeypatch.setattr(ScriptedLLM, "engines_alive", [True] * 3)
+
+    async def state(engine: int) -> dict[str, Any]:
+        return state_of() | {"number": engine}
+
+    monkeypatch.setattr(llm, "get_state", state)
+    client = TestClient(make_app(service))
+    assert client.get("/state").json()["engine"]["number"] == 0
+    for number in (2, 1, 0):
+        found = client.get(f"/state?engine={number}").json()
+        assert found["engine"]["number"] == number and found["server"]["num_engines"] == 3
+    for wrong in ("3", "-1", "one", "01", ""):
+        answer = client.get(f"/state?engine={wrong}")
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "engine"
+        assert "from 0 to 2" in answer.json()["error"]["message"]

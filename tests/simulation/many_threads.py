@@ -176,7 +176,7 @@ class ManyThreads(Simulation):
             self.look()
             act = self.chance.random()
             if act < 0.1:
-                self._between_steps(lambda: self.abort_some(self.calls._loop.abort))
+                self._between_steps(lambda: self.abort_some(self.calls._loops[0].abort))
             elif act < 0.12:
                 self._between_steps(lambda: self.abort_some(self.abort_astray))
             elif act < 0.5:
@@ -185,7 +185,7 @@ class ManyThreads(Simulation):
                 self.log("stop")
                 self.is_stopped = True
                 self.log.seen["stopped"] += 1
-                self.calls._loop.stop()
+                self.calls._loops[0].stop()
             self.clock.advance(self.chance.randint(0, 50))
             self.baton.pause()
         if self.log.seen["Ctrl-C"]:
@@ -265,7 +265,7 @@ class ManyThreads(Simulation):
     def _between_steps(self, work: Callable[[], Any]) -> Any:
         self.checking.add(self._me)
         try:
-            return self.calls.between_steps(work)
+            return self.calls.of_each(lambda _: work())[0]
         except EngineDeadError:
             assert self.is_stopped
         finally:

@@ -7,7 +7,6 @@ and accepts requests, and reports. A test can look at the engine, and end the "p
 import asyncio
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -147,7 +146,7 @@ def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:
         reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
         while process.status is None:
             reports.send(encode(Beat(None)))
-            time.sleep(BEAT_S)
+            process._over.wait(BEAT_S)  # no thread is left when Python ends
         context.destroy(linger=0)
 
     monkeypatch.setattr("jax_engine.serving.engine_client._start", start)

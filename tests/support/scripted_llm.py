@@ -181,8 +181,9 @@ class ScriptedLLM:
             },
         ]
 
-    async def get_state(self) -> dict[str, Any]:
+    async def get_state(self, engine: int = 0) -> dict[str, Any]:
         self.questions += 1
+        assert engine < len(self.engines_alive)
         if self.busy:
             await asyncio.Event().wait()
         return copy.deepcopy(self.state)

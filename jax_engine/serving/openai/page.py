@@ -9,6 +9,8 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from jax_engine.checks import shown
+from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.responses import json_response
 from jax_engine.serving.openai.service import Service
 from jax_engine.serving.openai.state import StateWatch
@@ -35,12 +37,15 @@ HEADERS = {
 
 def add_page(app: FastAPI, service: Service) -> None:
     """Adds the page, and the state that it shows."""
-    watch = StateWatch(service)
+    watches = [StateWatch(service, number) for number in range(len(service.llm.engines_alive))]
 
     @app.get("/state")
-    async def state() -> Response:
-        """What the engine does at this moment."""
-        return json_response(await watch.now(), {"Cache-Control": "no-store"})
+    async def state(engine: str = "0") -> Response:
+        """What the engine of this number does at this moment."""
+        if engine not in map(str, range(len(watches))):
+            most = len(watches) - 1
+            raise invalid("engine", f"engine must be from 0 to {most}, got {shown(engine)}")
+        return json_response(await watches[int(engine)].now(), {"Cache-Control": "no-store"})
 
     for path, (name, kind) in FILES.items():
         _add_file(app, path, (FOLDER / name).read_bytes(), kind)

@@ -19,10 +19,11 @@ _OWN_ID = re.compile(r"([a-z]+-[0-9a-f]{32})/(\d+)#\d+")
 
 
 class StateWatch:
-    """Asks the engine, and remembers what it said last."""
+    """Asks one of the engines, and remembers what it said last."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, engine: int = 0) -> None:
         self._service = service
+        self._engine = engine
         self._state: dict[str, Any] | None = None
         self._taken = float("-inf")
         self._question: asyncio.Task[dict[str, Any]] | None = None
@@ -50,7 +51,7 @@ class StateWatch:
         loop = asyncio.get_running_loop()
         question = self._question
         if question is None or question.done() or question.get_loop() is not loop:
-            question = self._question = loop.create_task(self._service.llm.get_state())
+            question = self._question = loop.create_task(self._service.llm.get_state(self._engine))
         await asyncio.wait([question], timeout=WAIT_S)
         if not question.done() or question is not self._question:
             return
@@ -68,6 +69,7 @@ class StateWatch:
             "chat": service.can_chat,
             "max_model_len": service.llm.max_model_len,
             "max_num_seqs": service.llm.config.max_num_seqs,
+            "num_engines": len(service.llm.engines_alive),
         }
 
 

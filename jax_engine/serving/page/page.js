@@ -7,6 +7,8 @@ const POLL_MS = 250;
 const AGAIN_MS = 1000; // after a failure
 const HISTORY_S = 60;
 const KEY = "jax-engine-key";
+// Which of several engines is shown: /?engine=1 is the second one.
+const ENGINE = Number(new URLSearchParams(location.search).get("engine") ?? 0) || 0;
 const byId = (id) => document.getElementById(id);
 
 /** `fetch` with the key, which is asked for when the server wants another one. */
@@ -175,7 +177,7 @@ function show({ age, step_seconds: step, server, engine }) {
 async function poll() {
   let response;
   try {
-    response = await call("state", { signal: AbortSignal.timeout(5000) });
+    response = await call(`state?engine=${ENGINE}`, { signal: AbortSignal.timeout(5000) });
   } catch {
     say("dead", "the server does not answer; trying again");
     return AGAIN_MS;

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.serving import places as module
-from jax_engine.serving.places import ANYWHERE, VISIBLE, places, split, visible_gpus
+from jax_engine.processes import places as module
+from jax_engine.processes.cores import VARIABLE
+from jax_engine.processes.places import ANYWHERE, VISIBLE, places, split, visible_gpus
 
 
 @given(st.lists(st.integers(0, 500), unique=True).map(sorted), st.integers(1, 20))
@@ -72,3 +73,37 @@ def test_more_engines_than_gpus_are_refused() -> None:
         ConfigError, match=r"number of GPUs \(4\) over tensor_parallel_size \(2\), got 3$"
     ):
         places(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "count", "each", "wanted"),
+    [
+        ("0|1", 2, 1, [([0], "0"), ([1], "1")]),
+        ("6,7|0-1|2|4-5", 2, 2, [([0, 1, 6, 7], "6,7|0-1"), ([2, 4, 5], "2|4-5")]),
+        ("nobind", 2, 3, [([], None)] * 2),
+        (" auto ", 2, 4, [([0, 1, 2, 3], None), ([4, 5, 6, 7], None)]),
+        ("", 3, 1, [([0, 1], None), ([2, 3, 4], None), ([5, 6, 7], None)]),
+    ],
+)
+def test_the_variable_names_the_cores_of_all_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    count: int,
+    each: int,
+    wanted: list[tuple[list[int], str | None]],
+) -> None:
+    """Each engine gets its part: the process that it runs in reads it again."""
+    monkeypatch.setattr(module, "own_cores", lambda: list(range(8)))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv(VARIABLE, said)
+    found = places(count, each)
+    assert [(one.cores, one.environment.get(VARIABLE)) for one in found] == wanted
+    assert places(1, each) == [ANYWHERE]
+
+
+def test_the_variable_for_another_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "own_cores", lambda: list(range(8)))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv(VARIABLE, "0|1")
+    with pytest.raises(ConfigError, match=r"must name the cores of 4 ranks.*got '0\|1' with 2"):
+        places(2, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_engine.errors import ConfigError
-from jax_engine.processes.cores import own_cores, split
+from jax_engine.processes.cores import AUTO, NOWHERE, VARIABLE, cores_of_ranks, own_cores, split
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPUS = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU of this machine
@@ -27,28 +27,43 @@ class Place(NamedTuple):
 ANYWHERE = Place([], {})
 
 
-def places(count: int, gpus_each: int = 1) -> list[Place]:
+def places(count: int, devices_each: int = 1) -> list[Place]:
     """Places for so many engines on this machine, which share no core and no GPU.
 
+    `VLLM_CPU_OMP_THREADS_BIND` names the cores of all engines' ranks, those of the first engine
+    first. Each engine gets its part of it.
+
     Args:
-        gpus_each: How many GPUs each of them needs.
+        devices_each: How many devices each of them needs.
 
     Raises:
-        ConfigError: There are GPUs, and too few for the engines.
+        ConfigError: There are GPUs, and too few for the engines; or the variable names the cores
+            of more or fewer ranks.
     """
     if count == 1:
         return [ANYWHERE]
     gpus = visible_gpus(os.environ, sum(1 for _ in GPUS.iterdir()) if GPUS.is_dir() else 0)
     if gpus:
-        if len(gpus) < count * gpus_each:
-            each = f" over tensor_parallel_size ({gpus_each})" if gpus_each > 1 else ""
+        if len(gpus) < count * devices_each:
+            each = f" over tensor_parallel_size ({devices_each})" if devices_each > 1 else ""
             raise ConfigError(
                 f"data_parallel_size must be at most the number of GPUs ({len(gpus)}){each}, "
                 f"got {count}"
             )
-        own = [gpus[gpus_each * number :][:gpus_each] for number in range(count)]
+        own = [gpus[devices_each * number :][:devices_each] for number in range(count)]
         return [Place([], {VISIBLE: ",".join(names)}) for names in own]
-    return [Place(own, {}) for own in split(own_cores(), count)]
+    said = os.environ.get(VARIABLE, "").strip() or AUTO
+    if said == AUTO:
+        return [Place(own, {}) for own in split(own_cores(), count)]
+    ranks = cores_of_ranks(count * devices_each, os.environ, own_cores())
+    if said == NOWHERE:
+        return [ANYWHERE] * count
+    parts, found = said.split("|"), []
+    for first in range(0, count * devices_each, devices_each):
+        its = slice(first, first + devices_each)
+        cores = sorted(core for each in ranks[its] for core in each)
+        found.append(Place(cores, {VARIABLE: "|".join(parts[its])}))
+    return found
 
 
 def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:

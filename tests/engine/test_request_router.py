@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.serving.router import RUNNING_TOKENS, Router
+from jax_engine.engine.request_router import RUNNING_TOKENS, RequestRouter
 
 BLOCK = 4
 MANY = 10**6  # blocks: nothing is ever given up
@@ -54,7 +54,7 @@ class Counted:
 
 @given(st.integers(1, 4), EVENTS)
 def test_the_engine_that_computes_a_prompt_first_takes_it(engines: int, events: list) -> None:
-    router, counted = Router(engines, BLOCK, MANY), Counted(engines)
+    router, counted = RequestRouter(engines, BLOCK, MANY), Counted(engines)
     for number, (event, prompt, salt, pick) in enumerate(events):
         if event == "choose":
             name = str(number)
@@ -76,7 +76,7 @@ def test_the_engine_that_computes_a_prompt_first_takes_it(engines: int, events: 
 @pytest.mark.parametrize("num_blocks", [0, MANY])
 @pytest.mark.parametrize("engines", [1, 2, 3, 5])
 def test_prompts_that_share_nothing_are_spread(engines: int, num_blocks: int) -> None:
-    router, taken = Router(engines, BLOCK, num_blocks), Counter[int]()
+    router, taken = RequestRouter(engines, BLOCK, num_blocks), Counter[int]()
     for number in range(50):
         taken[router.choose(str(number), [number] * 9, None)] += 1
         assert max(taken.values()) - min(taken[one] for one in range(engines)) <= 1
@@ -84,7 +84,7 @@ def test_prompts_that_share_nothing_are_spread(engines: int, num_blocks: int) ->
 
 def test_one_prompt_goes_to_one_engine_until_its_queue_costs_more_than_the_prompt() -> None:
     """2,000 tokens are worth 31 requests that run."""
-    router = Router(2, 16, MANY)
+    router = RequestRouter(2, 16, MANY)
     prompt = [7] * 2000
     chosen = []
     for number in range(80):
@@ -96,18 +96,21 @@ def test_one_prompt_goes_to_one_engine_until_its_queue_costs_more_than_the_promp
 
 def test_without_a_prefix_cache_or_under_another_salt_nothing_is_shared() -> None:
     prompt = [1] * 5 * RUNNING_TOKENS
-    for router, salts in ((Router(2, 16, 0), ("a", "a")), (Router(2, 16, MANY), ("a", "b"))):
+    for router, salts in (
+        (RequestRouter(2, 16, 0), ("a", "a")),
+        (RequestRouter(2, 16, MANY), ("a", "b")),
+    ):
         assert router.choose("0", prompt, salts[0]) == 0
         router.has_output("0")
         assert router.choose("1", prompt, salts[1]) == 1
-    router = Router(2, 16, MANY)
+    router = RequestRouter(2, 16, MANY)
     assert router.choose("0", prompt, "a") == 0
     router.has_output("0")
     assert router.choose("1", prompt, "a") == 0
 
 
 def test_an_engine_is_not_expected_to_keep_more_than_it_can() -> None:
-    router = Router(1, BLOCK, 10)
+    router = RequestRouter(1, BLOCK, 10)
     for number in range(30):
         router.choose(str(number), [number] * 12, None)  # three blocks each
         assert len(router._loads[0].blocks) <= 10

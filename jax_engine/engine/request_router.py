@@ -36,7 +36,7 @@ class _Load:
         return sum(self.pending.values()) + RUNNING_TOKENS * self.num_open
 
 
-class Router:
+class RequestRouter:
     """Chooses among engines that are alike.
 
     Args:
@@ -73,8 +73,11 @@ class Router:
         self._loads[self._engine_of[name]].pending.pop(name, None)
 
     def end(self, name: str) -> None:
-        """A request has ended."""
-        load = self._loads[self._engine_of.pop(name)]
+        """A request has ended; no-op if that was said before."""
+        engine = self._engine_of.pop(name, None)
+        if engine is None:
+            return
+        load = self._loads[engine]
         load.pending.pop(name, None)
         load.num_open -= 1
 

@@ -1,0 +1,73 @@
+"""Several engines that are alike behind one `LLM`: how they are built, and who gets a request."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+
+from jax_engine.config import EngineConfig
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.request import Request
+from jax_engine.engine.request_router import RequestRouter
+from jax_engine.errors import ConfigError
+from jax_engine.processes.places import Place, places
+
+
+def build_engines(config: EngineConfig) -> list[LLMEngine]:
+    """`data_parallel_size` engines. Where there are several, their models are in other processes.
+
+    Each has its share of the cores, or GPUs of its own. They start at the same time.
+
+    Raises:
+        ConfigError: The machine has too few devices, or the models are asked for in this process.
+        JaxEngineError: As `LLMEngine.from_config`, of the first engine that cannot be built.
+    """
+    count = config.data_parallel_size
+    if count == 1:
+        return [LLMEngine.from_config(config)]
+    if config.distributed_executor_backend == "uni":
+        raise ConfigError(
+            "distributed_executor_backend must be 'mp' with several engines, whose models are in "
+            f"processes of their own (data_parallel_size={count}), got 'uni'"
+        )
+    backend = config.distributed_executor_backend or "mp"
+    each = replace(config, data_parallel_size=1, distributed_executor_backend=backend)
+
+    def build(place: Place) -> LLMEngine:
+        return LLMEngine.from_config(each, place)
+
+    # If one of them cannot be built, nobody keeps the others: their processes end.
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(build, places(count, config.tensor_parallel_size)))
+
+
+class Routes:
+    """Which engine has which request. Only threads of engines' loops call it.
+
+    A lock is never held while a signal is handled: that happens in the main thread.
+    """
+
+    def __init__(self, engines: Sequence[LLMEngine]) -> None:
+        one = engines[0]
+        num_blocks = one.memory.num_blocks * one.config.prefix_caching
+        self._router = RequestRouter(len(engines), one.config.block_size, num_blocks)
+        self._lock = Lock()
+
+    def choose(self, requests: Iterable[Request]) -> list[int]:
+        """The number of each request's engine. The requests have names, which no open one has."""
+        with self._lock:
+            return [
+                self._router.choose(one.request_id, one.prompt.token_ids, one.group.cache_salt)
+                for one in requests
+            ]
+
+    def end(self, request_ids: Iterable[str]) -> None:
+        """These requests have ended."""
+        with self._lock:
+            for request_id in request_ids:
+                self._router.end(request_id)
+
+    def forget_prefixes(self) -> None:
+        """The engines have emptied their prefix caches."""
+        with self._lock:
+            self._router.forget_prefixes()
