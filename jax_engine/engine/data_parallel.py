@@ -48,9 +48,9 @@ class Routes:
     """
 
     def __init__(self, engines: Sequence[LLMEngine]) -> None:
-        one = engines[0]
-        num_blocks = one.memory.num_blocks * one.config.prefix_caching
-        self._router = RequestRouter(len(engines), one.config.block_size, num_blocks)
+        blocks = engines[0].scheduler.block_manager
+        cached = blocks.num_gpu_blocks * blocks.enable_prefix_caching
+        self._router = RequestRouter(len(engines), blocks.block_size, cached)
         self._lock = Lock()
 
     def choose(self, requests: Iterable[Request]) -> list[int]:

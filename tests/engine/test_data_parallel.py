@@ -118,12 +118,18 @@ def test_all_engines_have_work_and_common_prompts_gather() -> None:
     work = [([i % 3, i // 3 % 3, i // 9], ASKS[2], 4) for i in range(27)]
     calls.run(asked(engines[0], work), False)
     assert min(num_prompts(engines)) >= 3 * 27 // 5
-    calls, engines = several(3)
-    for i in range(5):  # one after the other: no queue costs more than the prompt
-        calls.run(asked(engines[0], [([0, 1, 2, 0] * 3 + [i % 3], ASKS[2], 1)]), False)
-    assert sorted(num_prompts(engines)) == [0, 0, 5 * 13]
+    calls, engines = several(2, enable_prefix_caching=True)
+    long = [0, 1, 2, 0] * 3
+    both = [([0], ASKS[2], 1), ([*long, 1], ASKS[2], 1)]  # each goes to an engine of its own
+    calls.run(asked(engines[0], both), False)
+    assert num_prompts(engines) == [1, 13]
+    for last in (0, 2, 1):  # one after the other: no queue costs more than the prompt
+        calls.run(asked(engines[0], [([*long, last], ASKS[2], 1)]), False)
+    assert num_prompts(engines) == [1, 4 * 13]
     assert calls.reset_prefix_caches(LLMEngine.reset_prefix_cache)
-    assert all(not one.blocks for one in calls._routes._router._loads)  # type: ignore[union-attr]
+    calls.run(asked(engines[0], [([*long, 1], ASKS[2], 1)]), False)
+    assert num_prompts(engines) == [1 + 13, 4 * 13], "no engine has it any more"
+    assert not calls.reset_prefix_caches(lambda engine: engine is engines[0])
 
 
 def test_requests_of_one_engine_that_fails_end_the_call() -> None:
@@ -141,6 +147,12 @@ def test_requests_of_one_engine_that_fails_end_the_call() -> None:
         calls.run(asked(engines[0], work), False)
     check_nothing_left(calls, engines)
     assert len(calls.run(asked(engines[0], work), False)) == 3, "they go on"
+    worker.launch = failing
+    calls.enqueue(asked(engines[0], [([0], ASKS[0], 9)] * 2))
+    until(lambda: not calls._routes._router._engine_of)  # type: ignore[union-attr]
+    with pytest.raises(StepFailedError, match="no device"):
+        calls.wait_enqueued(False)
+    check_nothing_left(calls, engines)
 
 
 def test_no_request_is_left_when_an_engine_does_not_accept_its_part(

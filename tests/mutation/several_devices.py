@@ -91,7 +91,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/engine/data_parallel.py",
         ENGINES,
         ("self._router.forget_prefixes()", "pass", "emptied caches are counted on"),
-        (" * one.config.prefix_caching", " * 0", "requests with one prompt do not gather"),
+        (" * blocks.enable_prefix_caching", " * 0", "requests with one prompt do not gather"),
         ("self._router.end(request_id)", "pass", "the router keeps who has ended"),
     ),
     *plant(
@@ -101,10 +101,10 @@ MUTANTS: list[Mutant] = [
         ("request.order = first + i", "pass", "seeds are those of another number of engines"),
         ("                self._routes.end(call.request_ids)", "                pass",
          "a request that came to no engine costs one something"),
-        ("            if part:\n", "            if False:\n", "only the first engine gets requests"),
+        ("            if part:\n", "            if False:\n", "only engine 0 gets requests"),
         ("self._routes.end(request_ids)", "pass", "requests of a failed step cost something"),
         ("problem is not None and", "False and", "requests go to an engine that has ended"),
-        ("        return all(emptied)", "        return any(emptied)", "half of the caches are empty"),
+        ("        return all(emptied)", "        return any(emptied)", "half are emptied"),
     ),
     *plant(
         "jax_engine/processes/places.py",
