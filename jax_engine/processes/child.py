@@ -5,6 +5,7 @@ It is a new interpreter and not a fork: JAX's threads would not be in a fork, an
 their sockets are.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 import zmq
 
 TERM_S = 2.0  # for libzmq to take back what a context held
+PR_SET_PDEATHSIG = 1  # prctl's
 
 type Child = subprocess.Popen[bytes]
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -107,6 +109,10 @@ def live_as_child(folder: str) -> None:
     """
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
+    if sys.platform == "linux":
+        # One that was stopped goes on when the other dies, and then sees that. Linux also sends
+        # this signal when only the thread that started this process ends: it changes nothing then.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     threading.Thread(target=end_with_parent, args=(folder,), daemon=True).start()
 
 
