@@ -25,7 +25,7 @@ from jax_engine.vllm_settings import (
 )
 
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
-Backend = Literal["uni", "mp"]
+Backend = Literal["uni", "mp", "ray"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
@@ -142,7 +142,8 @@ class EngineConfig:
         distributed_executor_backend: Where the model runs. "uni": in the engine's process. "mp": in
             a process of its own, on a CPU in one for each device, to which the engine sends each
             step; if one of these dies or hangs, the engine ends them, and requests end with
-            EngineDeadError. None: "uni"; but "mp" for more devices than a CPU is in this process.
+            EngineDeadError. "ray": as "mp", but Ray starts them as actors on this machine. None:
+            "uni"; but "mp" for more devices than a CPU is in this process.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:

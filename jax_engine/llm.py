@@ -479,10 +479,11 @@ class LLM:
         Raises:
             ConfigError: A profile is running already, or the model is in another process.
         """
-        if self.llm_engine.config.distributed_executor_backend == "mp":
+        backend = self.llm_engine.config.distributed_executor_backend
+        if backend in ("mp", "ray"):
             raise ConfigError(
-                "start_profile needs distributed_executor_backend='uni', got 'mp': the profile of "
-                "this process would not show the model's steps"
+                f"start_profile needs distributed_executor_backend='uni', got {backend!r}: the "
+                "profile of this process would not show the model's steps"
             )
         folder = profile_folder(self.llm_engine.config.profiler_config)
         if profile_prefix is not None:

@@ -35,6 +35,7 @@ from jax_engine.parallel.mesh import num_there
 from jax_engine.parallel.seat import Seat, own_rank, seats, take_seat
 from jax_engine.processes.cores import cores_of_ranks, own_cores
 from jax_engine.processes.places import ANYWHERE, Place
+from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RunnerClient
 from jax_engine.progress_log import compiling, show_progress_lines
@@ -139,7 +140,7 @@ def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
 
 def _build(config: EngineConfig, place: Place) -> EngineParts:
     client, with_tokenizer = None, not config.skip_tokenizer_init
-    if _backend(config) == "mp":
+    if _backend(config) != "uni":
         client, found = remote_runners(config, place)
         tokenizer = None
         if with_tokenizer:
@@ -280,17 +281,25 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
         JaxEngineError: As `build_runners`.
     """
     size, sent = config.tensor_parallel_size, settings_of_runners(config)
+    host = RayHost() if config.distributed_executor_backend == "ray" else None
     several = is_process_each(size)
     variables = place.environment
     mine = place.cores or own_cores()
     cores = cores_of_ranks(size if several else 1, {**os.environ, **variables}, mine)
     if not several:
-        of_one = [(sent, None, cores[0] or place.cores)]
-        client = RunnerClient(RUNNER_MODULE, of_one, num_devices=size, variables=variables)
+        told_first: list[Any] = [(sent, None, cores[0] or place.cores)]
+        client = RunnerClient(
+            RUNNER_MODULE, told_first, num_devices=size, variables=variables, host=host
+        )
     else:
         memory, of_ranks = seats(size)
+        if host is not None:  # nobody inherits a descriptor
+            where = f"/proc/{os.getpid()}/fd/{memory.fd}"
+            of_ranks = [seat._replace(memory=where) for seat in of_ranks]
         told_first = [(sent, seat, own) for seat, own in zip(of_ranks, cores, strict=True)]
-        client = RunnerClient(RUNNER_MODULE, told_first, memory=memory, variables=variables)
+        client = RunnerClient(
+            RUNNER_MODULE, told_first, memory=memory, variables=variables, host=host
+        )
     told, sizes = client.known[0]
     check_alike([sizes for _, sizes in client.known])
     remote = [RemoteRunner(client, place, each) for place, each in enumerate(sizes)]
@@ -335,8 +344,8 @@ def settings_of_runners(config: EngineConfig) -> EngineConfig:
     )
     if not _is_plain(sent.hf_overrides):
         raise ConfigError(
-            "hf_overrides must be plain data with distributed_executor_backend='mp', got "
-            f"{shown(sent.hf_overrides)}: give a dict of fields"
+            "hf_overrides must be plain data with distributed_executor_backend="
+            f"{_backend(config)!r}, got {shown(sent.hf_overrides)}: give a dict of fields"
         )
     return sent
 

@@ -16,12 +16,18 @@ class Seat(NamedTuple):
     Attributes:
         rank: From 0.
         size: How many processes there are.
-        memory: The descriptor of the memory in which they meet.
+        memory: The memory in which they meet: an inherited descriptor, or a path to open.
     """
 
     rank: int
     size: int
-    memory: int
+    memory: int | str
+
+    def opened(self) -> SharedMemory:
+        """The memory, mapped into this process."""
+        where = self.memory
+        own = os.dup(where) if isinstance(where, int) else os.open(where, os.O_RDWR | os.O_CLOEXEC)
+        return SharedMemory(self.size, own)
 
 
 def seats(size: int) -> tuple[SharedMemory, list[Seat]]:
@@ -51,7 +57,7 @@ def take_seat(seat: Seat) -> None:
         )
     from cpu_kernels.meeting.place import take_place
 
-    take_place(SharedMemory(seat.size, os.dup(seat.memory)), seat.rank)
+    take_place(seat.opened(), seat.rank)
     _own = seat
 
 

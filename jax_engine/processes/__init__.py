@@ -6,6 +6,8 @@ cores.py            which cores it runs on
 remote_runner.py    a `Runner` whose steps another process carries out
 runner_client.py    calls that process, or several that share a model
 runner_child.py     one of them: its sockets, and a thread that sees that it ends
+ray_actor.py        a process that Ray starts, as an actor
+ray_child.py        that process, seen from its driver
 runner_process.py   the process: its sockets, its beats, its log
 runner_server.py    what it does with each call
 wire.py             what the two say to each other

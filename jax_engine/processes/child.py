@@ -5,6 +5,7 @@ It is a new interpreter and not a fork: JAX's threads would not be in a fork, an
 their sockets are.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -18,9 +19,12 @@ from typing import Any
 
 import zmq
 
-TERM_S = 2.0  # for libzmq to take back what a context held
+from jax_engine.processes.ray_child import RayChild
 
-type Child = subprocess.Popen[bytes]
+TERM_S = 2.0  # for libzmq to take back what a context held
+PR_SET_PDEATHSIG = 1  # prctl's
+
+type Child = subprocess.Popen[bytes] | RayChild
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
@@ -29,7 +33,7 @@ def start_child(
     *arguments: str,
     variables: Mapping[str, str] | None = None,
     inherited: Sequence[int] = (),
-) -> Child:
+) -> subprocess.Popen[bytes]:
     """Starts `python -m MODULE ARGUMENTS`, which finds the packages that this process finds.
 
     Args:
@@ -46,6 +50,8 @@ def start_child(
 def how_it_ended(child: Child, name: str) -> str:
     """Waits for its end, and says how that was: "NAME (pid 5) ended with signal 9"."""
     status = child.wait()
+    if status is None:  # a child of Ray's, which alone gets to know
+        return f"{name} (pid {child.pid}) ended"
     how = f"exit status {status}" if status >= 0 else f"signal {-status}"
     return f"{name} (pid {child.pid}) ended with {how}"
 
@@ -66,8 +72,8 @@ def end_child(child: Child, timeout: float) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-    assert child.stdin is not None
-    child.stdin.close()
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 def bind(context: Context, kind: int, path: str) -> "zmq.Socket[bytes]":
@@ -107,6 +113,10 @@ def live_as_child(folder: str) -> None:
     """
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
+    with suppress(AttributeError):  # only Linux has it
+        # One that was stopped goes on when the other dies, and then sees that. Linux also sends
+        # this signal when only the thread that started this process ends: it changes nothing then.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     threading.Thread(target=end_with_parent, args=(folder,), daemon=True).start()
 
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +36,8 @@ SILENCE_S = 10.0  # it beats twice a second; busy cores may delay that
 START_S = 60.0  # Python itself starts, before the first beat
 STILL_S = 12.0  # a call that does nothing for so long waits for what never comes
 STOP_S = 2.0  # for it to end when it is told to
+
+type Start = Callable[..., Child]  # as `start_child`
 
 
 class Fate:
@@ -87,6 +89,7 @@ class RunnerChild:
         variables: Environment variables to set.
         inherited: Descriptors that it gets.
         step_timeout: Seconds after which a call of a step has hung, compiling and waiting aside.
+        start: What starts it, in place of `start_child`.
 
     Attributes:
         calls, answers: The sockets.
@@ -101,6 +104,7 @@ class RunnerChild:
         variables: dict[str, str],
         inherited: Sequence[int] = (),
         step_timeout: float,
+        start: "Start | None" = None,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
         context = Context()
@@ -108,7 +112,9 @@ class RunnerChild:
             bind(context, kind, f"{self._folder}/{name}")
             for kind, name in ((zmq.PUSH, COMMANDS), (zmq.PULL, ANSWERS), (zmq.PULL, NEWS))
         )
-        child = start_child(module, self._folder, variables=variables, inherited=inherited)
+        child = (start or start_child)(
+            module, self._folder, variables=variables, inherited=inherited
+        )
         fate.add(child, self._folder)
         self.pid = child.pid
         self._watch = watch = Watch(child, news, fate, rank, step_timeout)

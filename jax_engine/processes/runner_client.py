@@ -15,6 +15,7 @@ import zmq
 
 from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine.errors import EngineDeadError, StepFailedError
+from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.runner_child import POLL_S, Fate, RunnerChild
 from jax_engine.processes.wire import Answer, Call, message
 from jax_engine.step import StepResult
@@ -33,6 +34,7 @@ class RunnerClient:
         variables: Environment variables to set in each process.
         memory: In which several processes meet; it is this client's from now on.
         step_timeout: Seconds after which a call of a step has hung, compiling and waiting aside.
+        host: What starts the processes, in place of `start_child`; it is this client's from now on.
 
     Attributes:
         known: What each process said when it was ready, by rank.
@@ -51,6 +53,7 @@ class RunnerClient:
         variables: Mapping[str, str] | None = None,
         memory: SharedMemory | None = None,
         step_timeout: float = STEP_TIMEOUT_S,
+        host: RayHost | None = None,
     ) -> None:
         level = logging.getLogger("jax_engine").getEffectiveLevel()
         firsts = [pickle.dumps((level, each)) for each in settings]
@@ -58,7 +61,7 @@ class RunnerClient:
         if memory is not None:
             weakref.finalize(self, memory.close)
         self._children: list[RunnerChild] = []
-        self.close = weakref.finalize(self, _end_all, self._children, os.getpid())
+        self.close = weakref.finalize(self, _end_all, self._children, host, os.getpid())
         self._number = self._recovered = 0
         self._dropped: list[int] = []
         try:
@@ -70,6 +73,7 @@ class RunnerClient:
                     variables={**(variables or {}), **forced_devices(num_devices)},
                     inherited=[] if memory is None else [memory.fd],
                     step_timeout=step_timeout,
+                    start=None if host is None else host.start,
                 )
                 self._children.append(child)
             for child, first in zip(self._children, firsts, strict=True):
@@ -211,7 +215,7 @@ def forced_devices(count: int) -> dict[str, str]:
     return {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}".strip()}
 
 
-def _end_all(children: list[RunnerChild], owner: int) -> None:
+def _end_all(children: list[RunnerChild], host: RayHost | None, owner: int) -> None:
     """All are told to end before one is waited for. It is called once, and knows no client.
 
     Args:
@@ -225,3 +229,5 @@ def _end_all(children: list[RunnerChild], owner: int) -> None:
         child.say_stop()
     for child in children:
         child.close()
+    if host is not None:
+        host.close()

@@ -33,14 +33,19 @@ LINGER_MS = 1000
 OWN = ("jax_engine", "pallas_kernels", "cpu_kernels")
 
 
-def serve(address: str, build: Callable[[Any], tuple[Any, Sequence[Runner]]]) -> int:
+def serve(
+    address: str,
+    build: Callable[[Any], tuple[Any, Sequence[Runner]]],
+    live: Callable[[str], None] | None = None,
+) -> int:
     """Runs the process of a runner; returns its exit status.
 
     Args:
         address: The folder of the sockets.
         build: Takes the driver's settings; returns what the driver gets to know, and the runners.
+        live: Sees to it that this process ends with its driver; None: it is the driver's child.
     """
-    live_as_child(address)
+    (live or live_as_child)(address)
     news, context = _News(address), Context()
     calls = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
     answers = connect(context, zmq.PUSH, f"{address}/{ANSWERS}")

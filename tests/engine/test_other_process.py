@@ -135,7 +135,7 @@ def test_a_function_is_refused_before_a_process_is_started(given: Any) -> None:
 
 def test_other_backends_are_refused() -> None:
     with pytest.raises(ConfigError, match="distributed_executor_backend must be"):
-        EngineConfig(distributed_executor_backend="ray")  # type: ignore[arg-type]
+        EngineConfig(distributed_executor_backend="external_launcher")  # type: ignore[arg-type]
 
 
 def test_a_profile_of_the_engine_alone_is_refused(tiny: str) -> None:

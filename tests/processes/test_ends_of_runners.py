@@ -264,9 +264,10 @@ def test_what_cannot_be_pickled_starts_nothing() -> None:
         RunnerClient(MODULE, [lambda: None])
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("ends_by", [signal.SIGKILL, signal.SIGTERM, None])
-def test_the_process_ends_with_its_driver(ends_by: int | None) -> None:
-    """However that ends; and takes the folder with it."""
+def test_the_process_ends_with_its_driver(ends_by: int | None, stopped: bool) -> None:
+    """However that ends, and though it was stopped before; and it takes the folder with it."""
     code = """
 import sys
 from tests.processes.test_ends_of_runners import MODULE, NEVER, SIZES, RunnerClient, folder_of
@@ -279,6 +280,8 @@ sys.stdin.read()
     )
     assert driver.stdin is not None and driver.stdout is not None
     pid, folder = driver.stdout.readline().split()
+    if stopped:
+        os.kill(int(pid), signal.SIGSTOP)
     if ends_by is None:
         driver.stdin.close()
     else:

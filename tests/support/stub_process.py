@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cpu_kernels.meeting.memory import ABORTED, LINE, SharedMemory
+from cpu_kernels.meeting.memory import ABORTED, LINE
 from jax_engine.parallel.seat import Seat
 from jax_engine.processes.runner_process import serve
 from jax_engine.step import Capabilities, Step, StepResult
@@ -42,8 +42,7 @@ class Meeting:
 
     def __init__(self, runner: StubRunner, seat: Seat) -> None:
         self._runner, self._rank = runner, seat.rank
-        memory = SharedMemory(seat.size, os.dup(seat.memory))
-        self._words, lines = memory._words, range(LINE, LINE * (1 + seat.size), LINE)
+        self._words, lines = seat.opened()._words, range(LINE, LINE * (1 + seat.size), LINE)
         self._lines = list(lines)
 
     def __getattr__(self, name: str) -> Any:
