@@ -110,6 +110,8 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
     if module == "attention.o":
         return (COLUMNS, _equal(spec.num_heads * spec.head_dim, size)) if axis == ROWS else None
     if module in ("attention.q_norm", "attention.k_norm"):  # [heads, D], of bias and weight
+        if spec.head_norm is not None and spec.head_norm.whole:
+            return None  # computed on each device for the heads of all
         queries = module.endswith("q_norm")
         ranks = range(size)
         own = (kv_heads(spec, size, rank) for rank in ranks)

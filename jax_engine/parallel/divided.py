@@ -64,11 +64,6 @@ def _check_kinds(spec: ModelSpec, size: int) -> None:
                 f"tensor_parallel_size must be 1 for latent attention, which is not cut over "
                 f"devices yet, got {size}"
             )
-        if one.head_norm is not None and one.head_norm.whole:
-            raise ConfigError(
-                "tensor_parallel_size must be 1 for a norm over all heads together, which is not "
-                f"cut over devices yet, got {size}"
-            )
 
 
 def _each(spec: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> ModelSpec:
@@ -91,6 +86,7 @@ def _attention(spec: AttentionSpec, size: int) -> AttentionSpec:
         num_heads=spec.num_heads // size,
         num_kv_heads=max(1, spec.num_kv_heads // size),
         shared_by=size,
+        kv_copies=max(1, size // spec.num_kv_heads),
         leaves=leaves_of(spec.num_heads * spec.head_dim // size, size),
     )
 

@@ -78,8 +78,6 @@ def test_other_sizes_are_refused_with_those_that_fit(
 
 
 def test_attention_that_is_not_cut_yet_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="norm over all heads together"):
-        divided(model(8, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True)), 2)
     latent = LatentSpec(4, 2, 3, NORM)
     layer = LayerSpec(AttentionSpec(8, 1, 6, rotary_dim=2, latent=latent), MlpSpec(64), NORM)
     spec = replace(model(8, 4, 64), groups=(LayerGroup((layer,), 2),))
@@ -114,6 +112,20 @@ def test_the_shares_of_all_devices_are_the_whole(
         parts = [cut.share(values, rank) for rank in range(size)]
         assert all(part.shape == ours for part in parts)
         assert set(np.concatenate([part.ravel() for part in parts])) == set(range(cut.total))
+
+
+@pytest.mark.parametrize(("size", "copies"), [(2, 1), (4, 1), (8, 2), (16, 4)])
+def test_a_norm_over_all_heads_is_whole_on_each_device(size: int, copies: int) -> None:
+    """In the share's model, too, which counts a KV head of several devices once."""
+    spec = model(16, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True))
+    share = divided(spec, size)
+    assert share.layers[0].attention.kv_copies == copies
+    whole, own = (
+        abstract_leaves(abstract_decoder(one, np.float32)[1], one) for one in (spec, share)
+    )
+    for part, heads in (("q_norm", 16), ("k_norm", 4)):
+        name = f"groups.0.places.0.attention.{part}.weight"
+        assert whole[name].matrix.shape == own[name].matrix.shape == (2, heads, 4)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

@@ -80,7 +80,9 @@ def test_each_process_swaps_its_own_share(of_bytes: str) -> None:
     assert found[0] == found[1] and swapped[0] == swapped[1] > 0
 
 
-@pytest.mark.parametrize(("name", "size"), [("gpt_neox", 2), ("qwen2_moe", 2), ("cohere", 4)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("gpt_neox", 2), ("qwen2_moe", 2), ("cohere", 4), ("olmo2", 4)]
+)
 def test_what_layers_say_to_each_other_is_in_one_order(
     name: str, size: int, tmp_path: Path
 ) -> None:
