@@ -172,6 +172,11 @@ class AttentionSpec:
         return self.head_dim if self.latent is None else self.latent.nope_dim + self.rotated
 
     @property
+    def value_dim(self) -> int:
+        """Numbers of a head's value, which the output projection reads."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
+
+    @property
     def cached(self) -> tuple[int, int, int]:
         """What the cache holds for each token: keys and values (2) or keys (1), K, and D."""
         return 2 if self.latent is None else 1, self.num_kv_heads, self.head_dim

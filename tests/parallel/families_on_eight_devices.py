@@ -52,6 +52,9 @@ SHARED = {
     "olmo3": ((4,), True),
     "olmoe": ((2,), False),
     "mpt": ((2,), True),  # a layer norm over all heads, with a bias
+    "minicpm3": ((2, 4), True),  # latents
+    "deepseek_v2_lite": ((2,), False),  # and experts; queries without a latent
+    "deepseek_v3": ((4,), False),
 }  # fmt: skip
 
 
@@ -74,8 +77,9 @@ def test_i52_a_family_s_answers_are_those_of_one_device(
         np.testing.assert_allclose(found.logprobs, one.logprobs, rtol=0, atol=within)
 
 
-@pytest.mark.parametrize("cache_dtype", ["int8", "fp8"])
-@pytest.mark.parametrize("name", ["olmo2"])
+@pytest.mark.parametrize(
+    ("name", "cache_dtype"), [("olmo2", "int8"), ("olmo2", "fp8"), ("minicpm3", "fp8")]
+)
 def test_a_family_s_cache_of_8_bits_is_that_of_one_device(
     name: str, cache_dtype: Any, tmp_path: Path
 ) -> None:
@@ -86,8 +90,29 @@ def test_a_family_s_cache_of_8_bits_is_that_of_one_device(
     np.testing.assert_allclose(two.logprobs, one.logprobs, rtol=0, atol=within)
 
 
+def test_each_device_has_all_latents_and_its_heads(tmp_path: Path) -> None:
+    """A block is on all of them, and is swapped out once."""
+    write(CASES["minicpm3"], tmp_path)
+    counts = []
+    for size in (1, 4):
+        config = EngineConfig(
+            model=str(tmp_path), **SMALL | {"num_gpu_blocks_override": None},
+            kv_cache_memory_bytes=2**20, tensor_parallel_size=size, max_num_batched_tokens=48,
+            distributed_executor_backend="uni",
+        )  # fmt: skip
+        parts = build_engine(config)
+        counts.append((parts.memory.num_blocks, parts.memory.block))
+    (blocks, size), (fewer, larger) = counts
+    assert larger == 4 * size and fewer == blocks // 4  # they share this machine's memory
+    cache = parts.worker.kv_cache  # type: ignore[attr-defined]
+    shards = cache.array.addressable_shards
+    assert [shard.data.shape for shard in shards] == [cache.shape] * 4
+    assert len({shard.device for shard in shards}) == 4
+    assert cache.host.block_shape == (*cache.shape[:2], *cache.shape[3:])
+
+
 # Two sums, and what a norm over all heads together reads.
-EXCHANGES = {"olmo2": 3}
+EXCHANGES = {"olmo2": 3, "minicpm3": 2}
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
