@@ -105,6 +105,7 @@ class AttentionSpec:
         latent: the latents that keys and values are made of; None: there are none. With latents,
             `qkv_bias` is about the products that make them.
         shared_by: over how many devices the heads are cut; the numbers of heads are those of one.
+        kv_copies: how many of these devices have the same KV head: they are more than KV heads.
         leaves: in how many parts a device adds up a row of the output projection: see `Matrix`.
             `alibi_slopes` are those of all devices, in order.
 
@@ -131,6 +132,7 @@ class AttentionSpec:
     head_norm: HeadNormSpec | None = None
     latent: LatentSpec | None = None
     shared_by: int = 1
+    kv_copies: int = 1
     leaves: int = 1
 
     def __post_init__(self) -> None:
@@ -168,6 +170,11 @@ class AttentionSpec:
     def query_dim(self) -> int:
         """Numbers of a head's query."""
         return self.head_dim if self.latent is None else self.latent.nope_dim + self.rotated
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a head's value, which the output projection reads."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
 
     @property
     def cached(self) -> tuple[int, int, int]:

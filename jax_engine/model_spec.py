@@ -121,6 +121,11 @@ class ModelSpec:
         return self.attentions[0].cached
 
     @property
+    def has_latents(self) -> bool:
+        """Whether the KV cache holds latents, in place of each head's keys and values."""
+        return self.attentions[0].latent is not None
+
+    @property
     def num_kv_heads(self) -> int:
         return self.attentions[0].num_kv_heads
 

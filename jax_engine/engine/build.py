@@ -220,10 +220,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     if draft is not None:
         _check_cache_dtype(config, draft.files.abstract.config)
     memory = _memory(config, model, max_len, budget, draft)
-    swapped = memory.block - _draft_block_bytes(config, draft)  # the draft's are computed anew
-    if _each_device(config):  # the host holds what all of them swap out
-        swapped *= config.tensor_parallel_size
-    num_cpu_blocks = int(config.swap_space * 2**30 // swapped)
+    num_cpu_blocks = int(config.swap_space * 2**30 // _swapped_bytes(config, model))
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
@@ -519,6 +516,15 @@ def _each_device(config: EngineConfig) -> str:
     return " on each device" if apart else ""
 
 
+def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
+    """What the host holds of a block that is swapped out; the draft's are computed anew.
+
+    One process writes down what all of its devices have, and copies once. Several have their own.
+    """
+    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
+    return block if own_rank() is None else block * config.tensor_parallel_size
+
+
 def _draft_block_bytes(config: EngineConfig, draft: DraftModel | None) -> int:
     if draft is None:
         return 0
@@ -545,7 +551,8 @@ def _memory(
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
     weights, scratch = model.num_bytes, 0
-    if own_rank() is not None:  # all processes have their blocks in the same memory
+    copied = model.mesh is not None and model.mesh.copies_cache
+    if own_rank() is not None or copied:  # all have their blocks in the same memory
         block *= config.tensor_parallel_size
     if _each_device(config):
         weights, block = (size // config.tensor_parallel_size for size in (weights, block))

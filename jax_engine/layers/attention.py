@@ -14,7 +14,7 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import HeadNorm
 from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
-from jax_engine.parallel.sums import own_part
+from jax_engine.parallel.sums import heads_of_all, own_part
 from jax_engine.weights.format import WeightFormat
 from pallas_kernels import paged_attention, write_kv
 
@@ -64,8 +64,11 @@ class Attention(nnx.Module):  # type: ignore[misc]
         shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
         self.o = linear(heads * size, width, bias=spec.output_bias, **shared)
         norm = spec.head_norm
-        self.q_norm = None if norm is None else HeadNorm(norm, heads, size, stack=stack)
-        self.k_norm = None if norm is None else HeadNorm(norm, kv_heads, size, stack=stack)
+        normed = (heads, kv_heads)
+        if norm is not None and norm.whole:  # which reads the heads of all devices
+            normed = (heads * spec.shared_by, kv_heads * spec.shared_by // spec.kv_copies)
+        self.q_norm = None if norm is None else HeadNorm(norm, normed[0], size, stack=stack)
+        self.k_norm = None if norm is None else HeadNorm(norm, normed[1], size, stack=stack)
         self.sinks = nnx.Param(jnp.zeros((*stack, heads), jnp.float32)) if spec.sinks else None
 
     def __call__(
@@ -102,13 +105,31 @@ class Attention(nnx.Module):  # type: ignore[misc]
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
         """Norms queries and keys, and rotates them by their positions."""
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q, batch), self.k_norm(k, batch)
+        q, k = self._normed(q, k, batch)
         with jax.named_scope("rotary"):
             angles = angles_of(self.spec, batch.angles, numbers.rope)
             if angles is not None:
                 q, k = apply_rotary(q, angles), apply_rotary(k, angles)
         return grow(q, self.spec, batch), k
+
+    def _normed(
+        self, q: Float[Array, "T H D"], k: Float[Array, "T K D"], batch: Batch
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
+        """After the norms, if there are some.
+
+        A norm over all heads together adds up the squares of all devices' heads. Each device does
+        so in the order of one device: queries and keys are short beside the sums that devices send
+        each other, and a sum of their sums of squares would have other bits.
+        """
+        spec = self.spec
+        if self.q_norm is None or self.k_norm is None:
+            return q, k
+        if spec.shared_by == 1 or not self.q_norm.spec.whole:
+            return self.q_norm(q, batch), self.k_norm(k, batch)
+        q, k = heads_of_all(q, k, spec.shared_by, spec.kv_copies)
+        q, k = self.q_norm(q, batch), self.k_norm(k, batch)
+        own = own_part(k, spec.shared_by, axis=1, copies=spec.kv_copies)
+        return own_part(q, spec.shared_by, axis=1), own
 
 
 def attend(

@@ -7,6 +7,7 @@ cache as it is: H query heads, one KV head of latent and rotated part, whose val
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,8 @@ from jax_engine.weights.low_rank import AdapterRows, Slots, rows_that_choose
 
 class LatentAttention(nnx.Module):  # type: ignore[misc]
     """One product that makes latents, queries, KV write, attention, values, output projection.
+
+    Over several devices heads are cut; each device makes and caches all latents.
 
     In shapes, C is the size of the latent, R that of the rotated part, and Q that of a head's
     query: of its part that is not rotated, "plain", and R.
@@ -71,7 +74,8 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
 
         self.k_up = for_each_head(latent.kv_rank, latent.nope_dim)
         self.v_up = for_each_head(latent.value_dim, latent.kv_rank)
-        self.o = linear(heads * latent.value_dim, width, bias=spec.output_bias)
+        shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        self.o = linear(heads * latent.value_dim, width, bias=spec.output_bias, **shared)
         self.sinks = nnx.Param(jnp.zeros((*stack, heads), jnp.float32)) if spec.sinks else None
 
     def __call__(

@@ -169,7 +169,7 @@ def open_model(
     share, shares = spec, None
     if tensor_parallel_size > 1:
         share, rank, size = divided(spec, tensor_parallel_size), own_rank(), tensor_parallel_size
-        held_by = DeviceMesh(size) if rank is None else OneOfMany(size, rank)
+        held_by = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
         graphdef, state = abstract_decoder(share, dtype)
         shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
     own = leaves if shares is None else shares.leaves

@@ -14,7 +14,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
 
-ROWS, COLUMNS = -2, -1
+HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads where each has a matrix
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,8 +108,18 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
     if module == "attention.qkv":
         return axis, tuple(_of_heads(spec, size, rank) for rank in range(size))
     if module == "attention.o":
-        return (COLUMNS, _equal(spec.num_heads * spec.head_dim, size)) if axis == ROWS else None
+        return (COLUMNS, _equal(spec.num_heads * spec.value_dim, size)) if axis == ROWS else None
+    if module == "attention" and kind in ("k_up", "v_up"):
+        return HEADS, _equal(spec.num_heads, size)
+    if module == "attention.q_up":
+        return axis, _equal(spec.num_heads * spec.query_dim, size)
+    if module == "attention.down":
+        return (
+            None if spec.latent is None or spec.latent.q_rank else (axis, _of_queries(spec, size))
+        )
     if module in ("attention.q_norm", "attention.k_norm"):  # [heads, D], of bias and weight
+        if spec.head_norm is None or spec.head_norm.whole:
+            return None  # computed on each device, of latents or for the heads of all
         queries = module.endswith("q_norm")
         ranks = range(size)
         own = (kv_heads(spec, size, rank) for rank in ranks)
@@ -147,6 +157,13 @@ def kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:
     if count >= size:
         return _equal(count, size)[rank]
     return np.array([rank * count // size])
+
+
+def _of_queries(spec: AttentionSpec, size: int) -> Places:
+    """Rows of a projection to queries and latents: of a device's queries, and all latents."""
+    queries = spec.num_heads * spec.query_dim
+    latents = np.arange(queries, queries + spec.head_dim)
+    return tuple(np.concatenate([own, latents]) for own in _equal(queries, size))
 
 
 def _of_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:

@@ -12,17 +12,15 @@ from jax_engine.parallel.sums import leaves_of
 def divided(spec: ModelSpec, size: int) -> ModelSpec:
     """The specification of each of `size` devices that share a model.
 
-    A device has H / size query heads, their KV heads (one that several devices need is on each of
-    them), F / size of each feed-forward network, and V / size rows of embedding and head, rounded
-    up. Norms, routers and learned positions are whole on each device.
+    A device has H / size query heads and their KV heads, F / size of each feed-forward network,
+    and V / size rows of embedding and head, rounded up. A KV head that several devices need is on
+    each of them, and so are latents. Norms, routers and learned positions are whole on each device.
 
     Raises:
-        ConfigError: The model's numbers are not multiples of `size`, or a layer is of a kind that
-            cannot be cut.
+        ConfigError: The model's numbers are not multiples of `size`.
     """
     if size == 1:
         return spec
-    _check_kinds(spec, size)
     if not fits(spec, size):
         raise ConfigError(
             f"tensor_parallel_size must divide {_numbers(spec)}: "
@@ -37,14 +35,17 @@ def in_leaves(spec: ModelSpec) -> ModelSpec:
 
 
 def with_repeated_heads(spec: ModelSpec, size: int) -> ModelSpec:
-    """The whole model as `size` devices hold it: with at least one KV head for each of them."""
+    """The whole model as `size` devices hold it: with at least one KV head for each of them.
+
+    Latents are of no head: each device has all of them.
+    """
 
     def repeated(layer: LayerSpec) -> LayerSpec:
         heads = max(layer.attention.num_kv_heads, size)
         attention = dataclasses.replace(layer.attention, num_kv_heads=heads)
         return dataclasses.replace(layer, attention=attention)
 
-    return spec if size == 1 else _each(spec, repeated)
+    return spec if size == 1 or spec.has_latents else _each(spec, repeated)
 
 
 def fits(spec: ModelSpec, size: int) -> bool:
@@ -54,21 +55,6 @@ def fits(spec: ModelSpec, size: int) -> bool:
         for one in spec.attentions
     )
     return heads and all(width % size == 0 for width in _widths(spec))
-
-
-def _check_kinds(spec: ModelSpec, size: int) -> None:
-    """Raises ConfigError if a layer's attention cannot be cut."""
-    for one in spec.attentions:
-        if one.latent is not None:
-            raise ConfigError(
-                f"tensor_parallel_size must be 1 for latent attention, which is not cut over "
-                f"devices yet, got {size}"
-            )
-        if one.head_norm is not None and one.head_norm.whole:
-            raise ConfigError(
-                "tensor_parallel_size must be 1 for a norm over all heads together, which is not "
-                f"cut over devices yet, got {size}"
-            )
 
 
 def _each(spec: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> ModelSpec:
@@ -86,12 +72,14 @@ def _layer(layer: LayerSpec, size: int) -> LayerSpec:
 
 
 def _attention(spec: AttentionSpec, size: int) -> AttentionSpec:
+    heads = spec.num_heads // size
     return dataclasses.replace(
         spec,
-        num_heads=spec.num_heads // size,
+        num_heads=heads,
         num_kv_heads=max(1, spec.num_kv_heads // size),
         shared_by=size,
-        leaves=leaves_of(spec.num_heads * spec.head_dim // size, size),
+        kv_copies=max(1, size // spec.num_kv_heads),
+        leaves=leaves_of(heads * spec.value_dim, size),
     )
 
 
@@ -124,7 +112,8 @@ def _numbers(spec: ModelSpec) -> str:
     """The numbers of a model that its devices share, for people."""
     heads = sorted({one.num_heads for one in spec.attentions})
     parts = [f"{count} heads" for count in heads]
-    parts += [f"{spec.num_kv_heads} KV heads (or be a multiple of these)"]
+    if not spec.has_latents:
+        parts += [f"{spec.num_kv_heads} KV heads (or be a multiple of these)"]
     parts += [f"a feed-forward network of {width}" for width in _widths(spec)]
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 

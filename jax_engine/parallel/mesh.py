@@ -2,7 +2,7 @@
 
 A weight's shares lie one behind the other along the first axis of one array. That axis means
 nothing: each device sees its own share alone, in the shape that its specification gives. The KV
-cache is cut over its KV heads.
+cache is cut over its KV heads; a cache of latents, which all heads read, is on each device.
 """
 
 import dataclasses
@@ -20,9 +20,7 @@ from jax_engine.parallel.sums import AXIS
 
 SHARE = PartitionSpec(AXIS)
 WHOLE = PartitionSpec()
-KV_CACHE = PartitionSpec(None, None, None, AXIS)  # [L, kv, N, K, B, D]
-BLOCKS = PartitionSpec(None, None, None, AXIS)  # [n, L, kv, K, B, D]
-KV_SCALES = PartitionSpec(None, None, AXIS)  # [L, kv, K]
+HEADS = 3  # the axis of the KV heads in a cache [L, kv, N, K, B, D]
 
 
 def num_there() -> int:
@@ -34,11 +32,15 @@ def num_there() -> int:
 class DeviceMesh:
     """The first `size` devices of this process.
 
+    Attributes:
+        copies_cache: Whether each has the whole KV cache, which holds latents.
+
     Raises:
         ConfigError: There are fewer.
     """
 
     size: int
+    copies_cache: bool = False
 
     def __post_init__(self) -> None:
         if num_there() >= self.size:
@@ -71,6 +73,24 @@ class DeviceMesh:
         """The devices with their ranks."""
         return list(enumerate(self.each))
 
+    @property
+    def kv_cache(self) -> PartitionSpec:
+        """Where a cache [L, kv, N, K, B, D] lies."""
+        return self._by_heads(HEADS)
+
+    @property
+    def blocks(self) -> PartitionSpec:
+        """Where blocks [n, L, kv, K, B, D] lie."""
+        return self._by_heads(HEADS)
+
+    @property
+    def kv_scales(self) -> PartitionSpec:
+        """Where a cache's scales [L, kv, K] lie."""
+        return self._by_heads(2)
+
+    def _by_heads(self, axis: int) -> PartitionSpec:
+        return WHOLE if self.copies_cache else PartitionSpec(*[None] * axis, AXIS)
+
     def placed(self, spec: PartitionSpec) -> NamedSharding:
         return NamedSharding(self.jax_mesh, spec)
 
@@ -92,12 +112,24 @@ class DeviceMesh:
         options |= self.placements(in_specs, out_specs)
         return jax.jit(self.over(function, in_specs, out_specs), **options)
 
-    def joined(self, shares: Sequence[Array], axis: int = 0) -> Array:
+    def joined(self, shares: Sequence[Array]) -> Array:
         """One array of what lies on each device, without a copy."""
-        shape = list(shares[0].shape)
-        shape[axis] *= self.size
-        place = self.placed(PartitionSpec(*[None] * axis, AXIS))
-        return jax.make_array_from_single_device_arrays(tuple(shape), place, list(shares))
+        first, *others = shares[0].shape
+        return self._made((first * self.size, *others), SHARE, shares)
+
+    def empty_cache(
+        self, shape: tuple[int, ...], zeros: Callable[[tuple[int, ...]], Array]
+    ) -> Array:
+        """A KV cache of this shape over all devices: of the KV heads of each, or a copy on each."""
+        heads = shape[HEADS] if self.copies_cache else shape[HEADS] // self.size
+        each = []
+        for device in self.each:
+            with jax.default_device(device):
+                each.append(zeros((*shape[:HEADS], heads, *shape[HEADS + 1 :])))
+        return self._made(shape, self.kv_cache, each)
+
+    def _made(self, shape: tuple[int, ...], spec: PartitionSpec, shares: Sequence[Array]) -> Array:
+        return jax.make_array_from_single_device_arrays(shape, self.placed(spec), list(shares))
 
     def abstract(self, share: Any) -> jax.ShapeDtypeStruct:
         """The shape of the array that shares of one shape are joined to."""

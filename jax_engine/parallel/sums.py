@@ -71,13 +71,35 @@ def on_first(x: Float[Array, "..."] | None, shared_by: int) -> Float[Array, "...
     return jnp.where(this_rank() == 0, x, 0)
 
 
-def own_part(x: Float[Array, " H_all"], shared_by: int) -> Float[Array, " H"]:
-    """This device's part of numbers that belong to the heads of all devices."""
+def own_part(
+    x: Float[Array, "..."], shared_by: int, *, axis: int = 0, copies: int = 1
+) -> Float[Array, "..."]:
+    """This device's part of numbers that belong to the heads of all devices.
+
+    Args:
+        axis: That of the heads.
+        copies: How many devices have the same heads.
+    """
     if shared_by == 1:
         return x
-    size = len(x) // shared_by
-    own: Array = lax.dynamic_slice_in_dim(x, this_rank() * size, size)
+    size = x.shape[axis] * copies // shared_by
+    own: Array = lax.dynamic_slice_in_dim(x, this_rank() // copies * size, size, axis)
     return own
+
+
+@jax.named_scope("heads_of_devices")
+def heads_of_all(
+    q: Float[Array, "T H D"], k: Float[Array, "T K D"], shared_by: int, copies: int
+) -> tuple[Float[Array, "T H_all D"], Float[Array, "T K_all D"]]:
+    """The queries and keys of all devices' heads in one message, each head once.
+
+    Args:
+        copies: How many devices have the same KV heads.
+    """
+    every = gathered(jnp.concatenate([q, k], axis=1), shared_by).swapaxes(0, 1)
+    tokens, _, _, size = every.shape
+    queries, keys = every[:, :, : q.shape[1]], every[:, ::copies, q.shape[1] :]
+    return queries.reshape(tokens, -1, size), keys.reshape(tokens, -1, size)
 
 
 @jax.named_scope("sum_over_devices")

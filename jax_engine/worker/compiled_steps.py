@@ -16,7 +16,7 @@ from jax_engine.layers.batch import make_batch
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
-from jax_engine.parallel.mesh import KV_CACHE, KV_SCALES, SHARE, WHOLE
+from jax_engine.parallel.mesh import SHARE, WHOLE, DeviceMesh
 from jax_engine.parallel.sums import in_turn
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
@@ -94,7 +94,7 @@ class CompiledSteps:
         # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
         self.kv_scales = kv_scales
         if self.mesh is not None and isinstance(kv_scales, Array):
-            kv_scales = jax.device_put(kv_scales, self.mesh.placed(KV_SCALES))
+            kv_scales = jax.device_put(kv_scales, self.mesh.placed(self.mesh.kv_scales))
         arrays = model.graphdef, model.params, kv_scales
         self.weights, self._structure = jax.tree.flatten(arrays)
 
@@ -162,7 +162,8 @@ class CompiledSteps:
         step, arguments = self.function(shape, kv_cache)
         options: dict[str, Any] = {"compiler_options": self.options(shape)}
         if self.mesh is not None:
-            options |= self.mesh.placements(self._arguments(), (KV_CACHE, WHOLE))
+            results = self.mesh.kv_cache, WHOLE
+            options |= self.mesh.placements(self._arguments(self.mesh), results)
         jitted = jax.jit(step, donate_argnums=1, **options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
@@ -182,15 +183,16 @@ class CompiledSteps:
                 return self._step(shape, weights, kv_cache, packed, previous)
 
         if self.mesh is not None:
-            step = self.mesh.over(step, self._arguments(), (KV_CACHE, WHOLE))
+            results = self.mesh.kv_cache, WHOLE
+            step = self.mesh.over(step, self._arguments(self.mesh), results)
         return step, (self._held(shape), kv_cache, packed, previous)
 
-    def _arguments(self) -> tuple[Any, ...]:
+    def _arguments(self, mesh: DeviceMesh) -> tuple[Any, ...]:
         """Where the arguments of a step lie that several devices share."""
         weights = [SHARE] * len(self.weights)
         if self.kv_scales is not None:  # behind the parameters
-            weights[-1] = KV_SCALES
-        return weights, KV_CACHE, WHOLE, WHOLE
+            weights[-1] = mesh.kv_scales
+        return weights, mesh.kv_cache, WHOLE, WHOLE
 
     def _step(
         self,

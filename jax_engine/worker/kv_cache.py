@@ -13,11 +13,10 @@ from jaxtyping import Array, Shaped
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
 from jax_engine.operations import device_operations, this_device
-from jax_engine.parallel.mesh import BLOCKS, KV_CACHE, WHOLE, DeviceMesh
+from jax_engine.parallel.mesh import WHOLE, DeviceMesh
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
-HEADS = 3  # the axis of the KV heads
 BLOCKS_A_CALL = 8  # one fixed size, so that copies and swaps compile to three programs
 
 
@@ -37,7 +36,7 @@ class KVCache:
 
     Args:
         num_cpu_blocks: Number of host blocks (`host`). Memory is allocated at the first swap-out.
-        mesh: The devices over which the KV heads are cut; None: the default device has all.
+        mesh: The devices that share the cache; None: the default device has all.
 
     Raises:
         OutOfMemoryError: The system gave no memory for the array.
@@ -110,22 +109,14 @@ class KVCache:
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh | None) -> Array:
     """Allocates zeros. A CPU reserves addresses at once, and takes memory when a page is used."""
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
+    num_bytes *= mesh.size if mesh and mesh.copies_cache else 1
     if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)
     with allocating("the KV cache", num_bytes):
-        array = _shares(shape, dtype, mesh) if mesh else device_operations().zeros(shape, dtype)
+        zeros = functools.partial(device_operations().zeros, dtype=dtype)
+        array = mesh.empty_cache(shape, zeros) if mesh else zeros(shape)
         ready: Array = array.block_until_ready()
         return ready
-
-
-def _shares(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh) -> Array:
-    """Zeros on each device, for its KV heads."""
-    each = []
-    for device in mesh.each:
-        with jax.default_device(device):
-            own = (*shape[:HEADS], shape[HEADS] // mesh.size, *shape[HEADS + 1 :])
-            each.append(device_operations().zeros(own, dtype))
-    return mesh.joined(each, axis=HEADS)
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
@@ -144,11 +135,11 @@ def _programs(mesh: DeviceMesh | None) -> tuple[Any, Any, Any]:
     """The copies between blocks of one device, or of several: each copies its own share."""
     if mesh is None:
         return _copy, _gather, _scatter
-    cache, ids = KV_CACHE, WHOLE
+    cache, blocks, ids = mesh.kv_cache, mesh.blocks, WHOLE
     return (
         mesh.compiled(copy_blocks, (cache, ids, ids), cache, donate_argnums=0),
-        mesh.compiled(gather_blocks, (cache, ids), BLOCKS),
-        mesh.compiled(scatter_blocks, (cache, ids, BLOCKS), cache, donate_argnums=0),
+        mesh.compiled(gather_blocks, (cache, ids), blocks),
+        mesh.compiled(scatter_blocks, (cache, ids, blocks), cache, donate_argnums=0),
     )
 
 

@@ -20,7 +20,7 @@ from jax_engine.layers.batch import one_sequence
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import this_device
-from jax_engine.parallel.mesh import KV_SCALES, SHARE, WHOLE
+from jax_engine.parallel.mesh import SHARE, WHOLE
 from jax_engine.worker.kv_cache import kv_cache_shape
 
 LARGEST = {"float8_e4m3fn": 448.0, "int8": 127.0}
@@ -82,5 +82,5 @@ def _largest(model: LoadedModel, dtype: DTypeLike, length: int) -> Float32[np.nd
     if model.mesh is None:
         run = jax.jit(measure, **options)
     else:
-        run = model.mesh.compiled(measure, (SHARE, WHOLE), KV_SCALES, **options)
+        run = model.mesh.compiled(measure, (SHARE, WHOLE), model.mesh.kv_scales, **options)
     return np.asarray(run((model.graphdef, model.params), tokens))

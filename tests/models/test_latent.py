@@ -15,6 +15,7 @@ from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
+from jax_engine.worker.shares_of_devices import shares_of_devices
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens, tensors_of
@@ -58,6 +59,14 @@ def test_i30_the_same_tokens_under_chunks_preemption_and_prefixes(
     expected = GOLDENS[f"{name}.tokens"].tolist()
     assert [outputs[place].outputs[0].token_ids for place in (0, 2)] == [expected, expected]
     assert llm.llm_engine.scheduler.num_preemptions[mode] > 0
+
+
+def test_each_of_two_devices_would_hold_all_latents_and_half_of_the_heads(tmp_path: Path) -> None:
+    write(CASES["deepseek_v3"], tmp_path)
+    one, two, four = shares_of_devices(str(tmp_path))
+    assert [each.size for each in (one, two, four)] == [1, 2, 4]
+    assert one.kv_cache == two.kv_cache == four.kv_cache > 0
+    assert one.weights > two.weights > four.weights
 
 
 @pytest.mark.slow

@@ -33,6 +33,12 @@ MUTANTS: list[Mutant] = [
         ("ids // share == this_rank()", "ids // share >= 0", "all devices add their rows"),
     ),
     *plant(
+        "jax_engine/parallel/sums.py",
+        (*PROCESSES, "-kwhat_layers_say and olmo2"),
+        ("every[:, ::copies, q", "every[:, :, q", "a norm counts a KV head twice"),
+        ("this_rank() // copies * size", "this_rank() * size", "a device has no KV head"),
+    ),
+    *plant(
         "jax_engine/parallel/seat.py",
         SAME_BITS,
         ("seat.rank)\n    _own", "0)\n    _own", "all are the first in their kernels"),

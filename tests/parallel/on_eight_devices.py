@@ -5,7 +5,6 @@ JAX makes devices of a CPU before it starts, so a process of its own runs this f
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, SamplingParams
 from jax_engine.models.load import load_model
-from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.backends import runs_cpu_kernels
-from tests.models.test_decoder import result_bytes
 from tests.support.builders import Pool, build_pair, oracle_for, parts_for
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
@@ -32,6 +29,7 @@ from tests.support.engine_workloads import (
     suited,
     workloads,
 )
+from tests.support.exchanges import check_exchanges
 from tests.support.in_numpy import InNumpy
 from tests.support.in_process import InProcess, debug_state
 from tests.support.side_by_side import SideBySide
@@ -112,16 +110,7 @@ def test_the_donated_cache_stays_where_it_is_on_each_device() -> None:
 
 def test_devices_talk_twice_a_layer_and_copy_neither_weights_nor_cache() -> None:
     """And once for the embedding, once for the logits."""
-    worker, shape = parts_for(TWO).worker, StepShape(num_tokens=1, num_rows=1, decode_only=True)
-    text = worker.steps.compile(shape, worker.kv_cache.array).as_text()
-    talks = [line for line in text.splitlines() if re.search(r" (all-|collective|reduce-)", line)]
-    in_layers = [line for line in talks if "/while/body/" in line]
-    assert len(in_layers) == 2 and all("all-gather(" in line for line in in_layers)
-    assert len(talks) == 4, talks
-    arrays = [one for one in worker.steps.weights if one.ndim > 2]
-    smallest = min(one.addressable_shards[0].data.nbytes // len(one) for one in arrays)
-    made = [line for line in text.splitlines() if line.partition("(")[0].endswith(" copy")]
-    assert max(result_bytes(line) for line in made) < smallest
+    check_exchanges(parts_for(TWO).worker, in_layers=2)
 
 
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -77,14 +77,33 @@ def test_other_sizes_are_refused_with_those_that_fit(
         divided(model(*whole), size)
 
 
-def test_attention_that_is_not_cut_yet_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="norm over all heads together"):
-        divided(model(8, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True)), 2)
-    latent = LatentSpec(4, 2, 3, NORM)
-    layer = LayerSpec(AttentionSpec(8, 1, 6, rotary_dim=2, latent=latent), MlpSpec(64), NORM)
-    spec = replace(model(8, 4, 64), groups=(LayerGroup((layer,), 2),))
-    with pytest.raises(ConfigError, match="latent attention"):
-        divided(spec, 2)
+def latent_model(heads: int, width: int, q_rank: int | None) -> ModelSpec:
+    latent = LatentSpec(4, 2, 3, NORM, q_rank)
+    own = AttentionSpec(heads, 1, 6, rotary_dim=2, latent=latent, qkv_bias=True, output_bias=True)
+    layer = LayerSpec(own, MlpSpec(width), NORM, mlp_norm=NORM)
+    return replace(model(heads, heads, width), groups=(LayerGroup((layer,), 2),))
+
+
+def test_latents_are_whole_on_each_device() -> None:
+    spec = latent_model(8, 64, None)
+    for size in (2, 4, 8):
+        share = divided(spec, size)
+        assert sizes_of(share) == (8 // size, 1, 64 // size, -(-31 // size))
+        assert share.cached == spec.cached == with_repeated_heads(spec, size).cached == (1, 1, 6)
+    with pytest.raises(ConfigError, match="8 heads and a feed-forward network of 64: 1, 2, 4 or 8"):
+        divided(spec, 3)
+
+
+@given(
+    heads=st.sampled_from([2, 4, 6, 8]), q_rank=st.sampled_from([None, 5]),
+    size=st.sampled_from([2, 3, 4, 8]),
+)  # fmt: skip
+def test_the_shares_of_latent_attention_are_the_whole(
+    heads: int, q_rank: int | None, size: int
+) -> None:
+    spec = latent_model(heads, 48, q_rank)
+    assume(fits(spec, size))
+    check_shares(spec, size)
 
 
 @given(
@@ -98,6 +117,10 @@ def test_the_shares_of_all_devices_are_the_whole(
     """Each place of each leaf is on some device, in the shape that the share's model has."""
     spec = replace(model(kv_heads * group, kv_heads, width, vocab_size), tied=tied)
     assume(fits(spec, size))
+    check_shares(spec, size)
+
+
+def check_shares(spec: ModelSpec, size: int) -> None:
     whole = abstract_leaves(abstract_decoder(spec, np.float32)[1], spec)
     share = divided(spec, size)
     own = abstract_leaves(abstract_decoder(share, np.float32)[1], share)
@@ -109,11 +132,24 @@ def test_the_shares_of_all_devices_are_the_whole(
             assert shape == ours
             continue
         cut = cuts[name]
-        numbers = np.broadcast_to(np.arange(shape[cut.axis]), (*shape[:-2], 1, shape[cut.axis]))
-        values = np.moveaxis(numbers, -1, cut.axis) + np.zeros(shape, int)
+        values = np.indices(shape)[cut.axis]
         parts = [cut.share(values, rank) for rank in range(size)]
         assert all(part.shape == ours for part in parts)
         assert set(np.concatenate([part.ravel() for part in parts])) == set(range(cut.total))
+
+
+@pytest.mark.parametrize(("size", "copies"), [(2, 1), (4, 1), (8, 2), (16, 4)])
+def test_a_norm_over_all_heads_is_whole_on_each_device(size: int, copies: int) -> None:
+    """In the share's model, too, which counts a KV head of several devices once."""
+    spec = model(16, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True))
+    share = divided(spec, size)
+    assert share.layers[0].attention.kv_copies == copies
+    whole, own = (
+        abstract_leaves(abstract_decoder(one, np.float32)[1], one) for one in (spec, share)
+    )
+    for part, heads in (("q_norm", 16), ("k_norm", 4)):
+        name = f"groups.0.places.0.attention.{part}.weight"
+        assert whole[name].matrix.shape == own[name].matrix.shape == (2, heads, 4)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

@@ -66,21 +66,29 @@ def test_i52_every_kind_of_request_has_the_same_bits(of_bytes: str, size: int) -
     assert outputs(there) == wanted
 
 
-def test_each_process_swaps_its_own_share(of_bytes: str) -> None:
-    """Of an 8-bit cache, whose scales are measured in each."""
+@pytest.mark.parametrize(("name", "cache_dtype"), [(None, "int8"), ("minicpm3", "fp8")])
+def test_each_process_swaps_its_own_share(
+    of_bytes: str, name: str | None, cache_dtype: str, tmp_path: Path
+) -> None:
+    """Of an 8-bit cache, whose scales are measured in each; or all latents."""
+    if name is not None:
+        write(cases()[name], tmp_path)
     few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
-    few |= {"batch_invariant": True, "kv_cache_dtype": "int8"}
+    few |= {"batch_invariant": True, "kv_cache_dtype": cache_dtype}
     asked = SamplingParams(n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
     found, swapped = [], []
     for size in (1, 2):
-        llm = LLM(of_bytes, **few, tensor_parallel_size=size)
+        llm = LLM(of_bytes if name is None else str(tmp_path), **few, tensor_parallel_size=size)
         answers = llm.generate(PROMPTS, asked, use_tqdm=False)
         found.append([[(s.token_ids, s.logprobs) for s in one.outputs] for one in answers])
         swapped.append(llm.llm_engine.stats().num_swapped_out)
     assert found[0] == found[1] and swapped[0] == swapped[1] > 0
 
 
-@pytest.mark.parametrize(("name", "size"), [("gpt_neox", 2), ("qwen2_moe", 2), ("cohere", 4)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("gpt_neox", 2), ("qwen2_moe", 2), ("cohere", 4), ("olmo2", 4), ("deepseek_v3", 2)],
+)
 def test_what_layers_say_to_each_other_is_in_one_order(
     name: str, size: int, tmp_path: Path
 ) -> None:
