@@ -109,7 +109,7 @@ def at_step(llm: LLM, when: str, later: int, within: bool, strike: Any) -> list[
     Returns:
         The number of that step, when it has come.
     """
-    engine, loop = llm.llm_engine, llm._calls._loop
+    engine, loop = llm.llm_engine, llm._calls._loops[0]
     runner: Any = engine.worker
     steps, since, struck = [0], list[int](), list[int]()
     step, collect = engine.run_step, runner.collect
