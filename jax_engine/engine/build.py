@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
 from jax_engine.checks import shown
 from jax_engine.config import Backend, EngineConfig
@@ -20,6 +19,7 @@ from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
+from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
 from jax_engine.errors import ConfigError
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jax_engine")
 
-_DTYPES = {"float": "float32", "half": "float16"}
-_CACHE_DTYPES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "int8": "int8"}
 # Weights load in parallel with the rest of the start, after a time alone: both contend for the
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
@@ -203,7 +201,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)
-    _check_cache_dtype(config, model.config)
+    check_cache_dtype(config, model.config)
     if batch_invariant:
         check_invariant(model.config, dtype, cache_dtype)
         if config.enable_lora:
@@ -218,7 +216,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     )
     draft = open_draft(config, dtype, max_len, budget, files, tokenizer_of_target)
     if draft is not None:
-        _check_cache_dtype(config, draft.files.abstract.config)
+        check_cache_dtype(config, draft.files.abstract.config)
     memory = _memory(config, model, max_len, budget, draft)
     num_cpu_blocks = int(config.swap_space * 2**30 // _swapped_bytes(config, model))
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
@@ -381,29 +379,6 @@ def _draft_parts(
     cost = draft.files.abstract.num_bytes / max(1, target.num_bytes)
     sizes = num_blocks, draft.max_model_len, draft.budget
     return DraftParts(runner, *sizes, cost, draft.tokenizers)
-
-
-def resolve_dtype(name: str) -> Any:
-    """The dtype of weights and activations."""
-    if name == "auto":
-        name = this_device().auto_dtype
-    return jnp.dtype(_DTYPES.get(name, name))
-
-
-def resolve_cache_dtype(config: EngineConfig) -> Any:
-    """The dtype of the KV cache."""
-    name = config.kv_cache_dtype
-    if name == "auto":
-        return resolve_dtype(config.dtype)
-    return jnp.dtype(_CACHE_DTYPES[name])
-
-
-def _check_cache_dtype(config: EngineConfig, model: ModelConfig) -> None:
-    if config.kv_cache_dtype == "int8" and model.spec.attentions[0].latent is not None:
-        raise ConfigError(
-            "kv_cache_dtype must be 'auto' or 'fp8' for a model with latent attention, whose "
-            "latents and rotated parts would share one scale, got 'int8'"
-        )
 
 
 def hub_options(config: EngineConfig) -> HubOptions:

@@ -1,7 +1,7 @@
 """The settings of the KV cache as a metric, whose labels are what there is to know."""
 
 from jax_engine.config import EngineConfig
-from jax_engine.engine.build import resolve_cache_dtype
+from jax_engine.engine.dtypes import resolve_cache_dtype
 from jax_engine.metrics import Gauge
 
 SETTINGS = (

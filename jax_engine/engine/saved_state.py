@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from jax_engine.engine.build import resolve_dtype
+from jax_engine.engine.dtypes import resolve_dtype
 from jax_engine.errors import ConfigError
 from jax_engine.models.checkpoint import tensor_source
 from jax_engine.models.weight_files import INDEX

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import EngineConfig, OutOfMemoryError
-from jax_engine.engine import build
+from jax_engine.engine import build, dtypes
 from jax_engine.models.resolve import HubOptions
 from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.step import Capabilities, PreemptionCosts
@@ -44,7 +44,8 @@ class World:
             monkeypatch.setattr(build, name, getattr(self, f"_{name.lower()}"))
         for name in ("show_progress_lines", "enable_compilation_cache"):
             monkeypatch.setattr(build, name, lambda *args, name=name: self.events.append(name))
-        monkeypatch.setattr(build, "this_device", lambda: self.device)
+        for module in (build, dtypes):
+            monkeypatch.setattr(module, "this_device", lambda: self.device)
 
     def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
         assert hub == HubOptions("v1", "there", "secret")
@@ -206,7 +207,7 @@ def test_too_few_blocks_for_the_longest_sequence(world: World, step: int) -> Non
 def test_dtypes(world: World, name: str, dtype: str) -> None:
     """The device says what "auto" is."""
     world.device.auto_dtype = "bfloat16"
-    assert build.resolve_dtype(name) == jnp.dtype(dtype)
+    assert dtypes.resolve_dtype(name) == jnp.dtype(dtype)
 
 
 @pytest.mark.parametrize(
