@@ -51,7 +51,9 @@ class World:
         assert hub == HubOptions("v1", "there", "secret")
         spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8), vocab_size=50)
         config = SimpleNamespace(max_context_len=32, eos_token_ids=(5,), spec=spec)
-        abstract = SimpleNamespace(config=config, num_bytes=2**28, source=SOURCE, head="a head")
+        abstract = SimpleNamespace(
+            config=config, num_bytes=2**28, source=SOURCE, head="a head", mesh=None
+        )
         return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")
 
     def _load_tokenizer(self, source: Any, hub: HubOptions) -> Any:

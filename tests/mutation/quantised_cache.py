@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/build.py",
+        "jax_engine/engine/dtypes.py",
         ("tests/models/test_latent.py", "-k int8_is_refused"),
         (
             'config.kv_cache_dtype == "int8" and',
