@@ -20,7 +20,8 @@ COSTS = PreemptionCosts(0.5, 0.25)
 PROFILE = MemoryProfile(2**33, 2**30, 2**28, 0, BLOCK, 100)
 CONFIG = EngineConfig(
     model="org/model", revision="v1", download_dir="there", hf_token="secret",
-    block_size=4, max_model_len=10, max_num_seqs=3, max_num_batched_tokens=16, swap_space=0.0625,
+    block_size=4, max_model_len=10, max_num_seqs=3, max_num_batched_tokens=16,
+    swap_space=64 * 512 / 2**30,  # the model's blocks have 512 bytes
 )  # fmt: skip
 SOURCE = Path("downloaded")
 
