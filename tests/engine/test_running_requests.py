@@ -18,6 +18,7 @@ from jax_engine.engine.request import outputs_of
 from jax_engine.errors import ForkedProcessError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
+from jax_engine.processes.places import Place
 from reference.random_numbers import request_seed
 from tests.support.builders import letters, small_engine
 from tests.support.in_process import check_idle, run
@@ -216,7 +217,7 @@ def test_steps_are_compiled_ahead_if_asked_for(
             self.warm = use_tqdm
             return 0
 
-    monkeypatch.setattr(llm_engine, "build_engine", lambda config: ("parts of", config))
-    config = replace(small_engine().config, warmup=warmup)
-    engine: Any = Built.from_config(config)
-    assert (engine.built, engine.warm) == (("parts of", config), warmup)
+    monkeypatch.setattr(llm_engine, "build_engine", lambda *given: ("parts of", *given))
+    config, place = replace(small_engine().config, warmup=warmup), Place([0], {})
+    engine: Any = Built.from_config(config, place)
+    assert (engine.built, engine.warm) == (("parts of", config, place), warmup)
