@@ -136,9 +136,9 @@ class EngineConfig:
             vocabulary are cut. Not yet for adapters, a draft model, GPTQ's act-order, W8A8, or
             `batch_invariant` on GPUs. On a CPU a device is a process, with its share of the cores
             or those that VLLM_CPU_OMP_THREADS_BIND names.
-        data_parallel_size: How many engines with the whole model share the requests, each in a
-            process of its own: of `AsyncLLM` and `jax-engine serve`. Each has its share of the
-            cores, or a GPU of its own, and memory as if it were alone.
+        data_parallel_size: How many engines with the whole model share the requests of `LLM`,
+            `AsyncLLM` or `jax-engine serve`; each model is in a process of its own. Each has its
+            share of the cores, or a GPU of its own, and memory as if it were alone.
         distributed_executor_backend: Where the model runs. "uni": in the engine's process. "mp": in
             a process of its own, on a CPU in one for each device, to which the engine sends each
             step; if one of these dies or hangs, the engine ends them, and requests end with

@@ -102,7 +102,7 @@ class Calls:
         """Whether each engine has emptied its prefix cache."""
         emptied = self.of_each(reset)
         if self._routes is not None:
-            self._routes.forget_prefixes()
+            self._loops[0].call(self._routes.forget_prefixes)
         return all(emptied)
 
     def run(self, requests: Sequence[Request], use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
@@ -171,8 +171,13 @@ class Calls:
             for request, name in zip(requests, names, strict=True):
                 request.group.request_id = name
             self._share_out(requests, first, parts)
+            try:
+                first_loop.add(parts[0], call)
+            except BaseException:
+                if self._routes is not None:  # the names are given out again
+                    self._routes.end(names)
+                raise
             call.request_ids = names
-            first_loop.add(parts[0], call)
             self._num_requests = first + len(names)
             if enqueued:
                 self._enqueued.append(call)

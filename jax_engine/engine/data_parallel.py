@@ -27,8 +27,8 @@ def build_engines(config: EngineConfig) -> list[LLMEngine]:
         return [LLMEngine.from_config(config)]
     if config.distributed_executor_backend == "uni":
         raise ConfigError(
-            "distributed_executor_backend must be 'mp' with several engines, whose models are in "
-            f"processes of their own (data_parallel_size={count}), got 'uni'"
+            "distributed_executor_backend must be 'mp' or 'ray' with several engines, whose models "
+            f"are in processes of their own (data_parallel_size={count}), got 'uni'"
         )
     backend = config.distributed_executor_backend or "mp"
     each = replace(config, data_parallel_size=1, distributed_executor_backend=backend)
@@ -42,9 +42,10 @@ def build_engines(config: EngineConfig) -> list[LLMEngine]:
 
 
 class Routes:
-    """Which engine has which request. Only threads of engines' loops call it.
+    """Which engine has which request.
 
-    A lock is never held while a signal is handled: that happens in the main thread.
+    Only threads of engines' loops call it: so Ctrl-C, which comes to the main thread, interrupts
+    nobody who holds the lock.
     """
 
     def __init__(self, engines: Sequence[LLMEngine]) -> None:
