@@ -24,6 +24,7 @@ from benchmarks.vllm_examples.page import sentence
 PAGES = {
     "adapters_cold": "cpu.md#adapters",
     "adapters_cost": "cpu.md#adapters",
+    "adapters_peers": "cpu.md#adapters",
     "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
@@ -148,6 +149,7 @@ TABLES = {
     "coupling": speculation.coupling_table,
     "adapters_cold": adapters.cold_table,
     "adapters_cost": adapters.cost_table,
+    "adapters_peers": adapters.peers_table,
     "compiled_codes": compiled_gpu.codes_table,
     "compiled_adapted_steps": compiled_gpu.adapted_steps_table,
     "compiled_adapters": compiled_gpu.adapters_table,

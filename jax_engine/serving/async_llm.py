@@ -294,13 +294,6 @@ class AsyncLLM:
         self._engines.close(CLOSE_S if timeout is None else timeout)
         self._engines.end_all("the engine was shut down")
 
-    def end_failed_engines(self) -> None:
-        """Ends the processes of engines that cannot answer; their requests raise EngineDeadError.
-
-        Requests of other engines (`data_parallel_size`) go on.
-        """
-        self._engines.end_failed()
-
     async def __aenter__(self) -> Self:
         return self
 

@@ -79,6 +79,7 @@ class EngineClient:
         self._step_seconds: float | None = None
         self._step_timeout = step_timeout
         self._closing = False
+        self._failed: str | None = None
         self._listener: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._process = _start(self._folder)
@@ -131,6 +132,8 @@ class EngineClient:
         """Why the engine cannot answer now; None if it can."""
         if self._closing:
             return "the engine was shut down"
+        if self._failed is not None:
+            return self._failed
         if self._process.poll() is not None:
             return self._how_it_ended()
         silence = self._awake.seconds - self._last_beat
@@ -195,7 +198,7 @@ class EngineClient:
         self._process.wait()
         if not self._closing:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(died, self._how_it_ended())
+                loop.call_soon_threadsafe(died, self._failed or self._how_it_ended())
 
     async def _listen(self, take: Callable[[Report], None]) -> None:
         socket = zmq.asyncio.Socket.from_socket(self._reports)
@@ -208,10 +211,15 @@ class EngineClient:
                 take(report)
 
     async def _tick(self) -> None:
-        """Counts silence only while this process runs: Ctrl-Z stops both."""
-        while True:
+        """Counts silence, and kills a process that stalls: whoever waits for it is told then.
+
+        Silence counts only while this process runs: Ctrl-Z stops both.
+        """
+        while self._failed is None:
             await asyncio.sleep(TICK_S)
             self._awake.tick()
+            self._failed = self.problem()
+        self._process.kill()
 
     def close(self, timeout: float) -> None:
         """Ends the process: it is asked to stop, and killed if it has not within `timeout` s."""

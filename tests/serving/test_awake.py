@@ -1,4 +1,4 @@
-"""A process that was stopped finds nobody dead when it goes on."""
+"""A process that was stopped finds nobody dead when it goes on; one that stays so is ended."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine import AsyncLLM, SamplingParams
+from jax_engine import AsyncLLM, EngineDeadError, SamplingParams
 from jax_engine.processes import awake
 from jax_engine.processes.awake import Awake
 from jax_engine.serving import engine_client
@@ -49,12 +49,16 @@ def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
         monkeypatch.setattr(engine_client, "SILENCE_S", HANG_S)
         os.kill(llm.engine_pid, signal.SIGCONT)
         assert [one async for one in llm.generate("x", params)][-1].finished
-        os.kill(llm.engine_pid, signal.SIGSTOP)
-        monkeypatch.setattr(engine_client, "SILENCE_S", SILENCE_S)
-        while llm.is_running:
-            await asyncio.sleep(0.05)
-        assert "has said nothing" in str(llm.dead_error)
+        long = SamplingParams(max_tokens=60, ignore_eos=True)
+        with pytest.raises(EngineDeadError, match="has said nothing"):
+            async for output in llm.generate("x", long):
+                if len(output.outputs[0].token_ids) == 1:
+                    os.kill(llm.engine_pid, signal.SIGSTOP)
+                    monkeypatch.setattr(engine_client, "SILENCE_S", SILENCE_S)
+        assert "has said nothing" in str(llm.dead_error) and not llm.is_running
+        with pytest.raises(EngineDeadError, match="has said nothing"):
+            await anext(llm.generate("x", params))
 
     asyncio.run(asyncio.wait_for(stop_both_and_then_one(), HANG_S))
-    os.kill(llm.engine_pid, signal.SIGCONT)
+    assert not Path(f"/proc/{llm.engine_pid}").exists(), "a stopped process was left"
     llm.shutdown()

@@ -175,7 +175,6 @@ def test_an_engine_s_death_is_an_error_of_its_requests_and_then_of_health(
             await several.last(PROMPTS[5])
         with pytest.raises(EngineDeadError):
             await llm.check_health()
-        llm.end_failed_engines()
         for one in (0, 2):
             await llm._engines._open[one].resume()
         return [await rest(streams[0]), await rest(streams[2])]

@@ -165,7 +165,6 @@ def test_a_unix_socket_serves(make: Make, tmp_path: Path, monkeypatch: pytest.Mo
         is_running=True,
         dead_error="enough",
         shutdown=lambda seconds: None,
-        end_failed_engines=lambda: None,
         num_unfinished_requests=0,
     )
     monkeypatch.setattr("jax_engine.serving.openai.server.LAST_WORDS_S", 0.0)

@@ -212,19 +212,17 @@ async def _serve(
 
 
 async def _until_dead(server: _Server, llm: AsyncLLM, shutdown_timeout: float) -> None:
-    """Ends the server when an engine has ended or stalls, after a time in which it says so.
+    """Ends the server when an engine has ended, after a time in which it says so.
 
     Requests of other engines may go on for `shutdown_timeout` s.
     """
     while llm.is_running:
         await asyncio.sleep(WATCH_S)
     logger.error("%s: the server ends", llm.dead_error)
-    llm.end_failed_engines()  # one that stalls, and with it the requests that wait for it
     with suppress(TimeoutError):
         async with asyncio.timeout(shutdown_timeout):
             while llm.num_unfinished_requests:
                 await asyncio.sleep(WATCH_S)
-                llm.end_failed_engines()
     llm.shutdown(0.0)
     await asyncio.sleep(LAST_WORDS_S)
     server.should_exit = server.force_exit = True
