@@ -26,6 +26,16 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         "cpu_blocks": 4,
         "preemption": "swap",
     },
+    "devices": {
+        "requests": [
+            {"prompt": GETTYSBURG, "max_tokens": 9},
+            {"prompt": "It was the best of times", "max_tokens": 9},
+        ],
+        "gpu_blocks": 6,
+        "cpu_blocks": 3,
+        "preemption": "swap",
+        "devices": 2,
+    },
     "prefixes": {
         "requests": [
             {"prompt": "Answer in one word and be kind : capital of France ?", "max_tokens": 3},

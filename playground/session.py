@@ -13,7 +13,7 @@ from typing import Any
 
 from playground.breaks import BREAKS, system_of
 from playground.invariants import TITLES, Fell, section
-from playground.settings import SettingError, Settings, scenario_of
+from playground.settings import NUMBERS, SettingError, Settings, scenario_of
 from playground.watched_run import WatchedRun
 from playground.words import prompts
 from reference.trace import Moment, head, moment, moments
@@ -55,7 +55,8 @@ def run(settings: Settings) -> dict[str, Any]:
         fell, then = (then, None) if fell is None else (fell, then)
     if fell is not None:
         fell |= {"preempted": watched.preempted, "then": then}
-    trace = head(watched) | {"moments": found}
+    devices = settings.get("devices", NUMBERS["devices"][0])  # nothing that is planned knows of them
+    trace = head(watched) | {"devices": devices, "moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
 
 

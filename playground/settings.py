@@ -23,6 +23,7 @@ NUMBERS: Mapping[str, tuple[int, int, int]] = {
     "cpu_blocks": (0, 0, 40),
     "watermark_percent": (1, 0, 50),
     "budget": (32, 1, 64),
+    "devices": (1, 1, 4),
     "seed": (0, 0, 9999),
     "guesses": (0, 0, 8),
     "lookup_min": (1, 1, 5),
@@ -50,7 +51,7 @@ class SettingError(ValueError):
 
 
 def scenario_of(settings: Settings) -> Scenario:
-    """Raises SettingError. `breaks` is read by `breaks.systems`."""
+    """Raises SettingError. `breaks` is read by `breaks.systems`, `devices` by whoever draws."""
     known = {*NUMBERS, *CHOICES, *SWITCHES, "requests", "breaks"}
     for name in settings:
         if name not in known:

@@ -17,6 +17,7 @@
     ["budget", "tokens in a step", "max_num_batched_tokens", 32, 1, 64],
     ["cpu_blocks", "CPU blocks", "what swap_space comes to", 0, 0, 40],
     ["watermark_percent", "watermark, %", "of the GPU blocks, rounded down: so many stay free when a request is admitted", 1, 0, 50],
+    ["devices", "GPUs", "tensor_parallel_size: each holds some KV heads of every block", 1, 1, 4],
     ["seed", "seed", "what requests say depends on it", 0, 0, 9999],
     ["guesses", "guesses a step (k)", "num_speculative_tokens; 0: none", 0, 0, 8],
     ["lookup_min", "shortest n-gram", "prompt_lookup_min", 1, 1, 5],

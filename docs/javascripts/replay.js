@@ -8,7 +8,7 @@
 (() => {
   "use strict";
 
-  const { icon, controls, stage } = window.replayParts;
+  const { icon, controls, stage, memory } = window.replayParts;
   const { same, queue, slot, sequence, physicalBlock } = window.replayDrawing;
 
   const KINDS = {
@@ -79,6 +79,7 @@
     open(name, index) {
       this.trace = this.traces.get(name);
       this.colours = new window.replayColours.Colours(this.trace);
+      memory(this, this.trace.devices ?? 1);
       this.chooser.value = name;
       this.about.textContent = this.trace.about;
       this.scrub.max = this.trace.moments.length - 1;
@@ -214,15 +215,19 @@
       this.slots.replaceChildren(...(this.moment.slots ?? []).map((_, i) => slot(this, i)));
       this.slots.hidden = !this.moment.slots;
       this.seqs.replaceChildren(...this.moment.seqs.map((seq) => sequence(this, seq)));
-      this.gpu.replaceChildren(...this.moment.gpu.map((_, i) => physicalBlock(this, "gpu", i)));
-      this.cpu.replaceChildren(...this.moment.cpu.map((_, i) => physicalBlock(this, "cpu", i)));
-      this.cpuPart.hidden = this.moment.cpu.length === 0;
-      const free = this.moment.free;
+      for (const one of this.pools) this.drawMemory(one);
+      this.lines.show(this.moment, this.pinned, this.pools.length);
+    }
+
+    drawMemory({ rank, gpu, cpu, cpuPart, note }) {
+      const { free } = this.moment;
+      gpu.replaceChildren(...this.moment.gpu.map((_, i) => physicalBlock(this, "gpu", i, rank)));
+      cpu.replaceChildren(...this.moment.cpu.map((_, i) => physicalBlock(this, "cpu", i, rank)));
+      cpuPart.hidden = this.moment.cpu.length === 0;
       const next = this.trace.fifo ? free[0] : free[free.length - 1];
-      this.gpuNote.textContent = free.length
+      note.textContent = free.length
         ? `${free.length} of ${this.moment.gpu.length} free, ${next} is next`
         : "none is free";
-      this.lines.show(this.moment, this.pinned);
     }
   }
 

@@ -7,7 +7,7 @@
   "use strict";
 
   const { h, classes } = window.elements;
-  const { ends } = window.replayLines;
+  const { ends, onDevice } = window.replayLines;
 
   const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
@@ -97,7 +97,8 @@
       h("div", { class: "replay-cells" }, cells));
   }
 
-  function physicalBlock(view, device, block) {
+  /** A block of the pool of a device: `rank` says of which, where the trace has several. */
+  function physicalBlock(view, device, block, rank) {
     const size = view.trace.block_size;
     const { refs, holds } = view.moment[device][block];
     const was = view.before[device][block];
@@ -121,8 +122,8 @@
       {
         class: classes("replay-block", refs === 0 && "is-free", refs > 1 && "is-shared", cached && "is-cached",
           (refs !== was.refs || !same(holds, was.holds) || cached !== wasCached) && "is-changed"),
-        style, role: "listitem", "data-key": `${device}:${block}`, [`data-${device}`]: block, "data-refs": refs,
-        "aria-label": `${device.toUpperCase()} block ${block}, ${refs ? `held by ${names}` : "free"}: ${holds.filter(Boolean).join(" ") || "never used"}`,
+        style, role: "listitem", "data-key": onDevice(`${device}:${block}`, rank), [`data-${device}`]: block, "data-rank": rank, "data-refs": refs,
+        "aria-label": `${device.toUpperCase()} block ${block}${view.pools.length > 1 ? ` of GPU ${rank}` : ""}, ${refs ? `held by ${names}` : "free"}: ${holds.filter(Boolean).join(" ") || "never used"}`,
       },
       h("div", { class: "replay-map" },
         h("b", {}, `${block}`),

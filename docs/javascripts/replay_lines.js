@@ -11,6 +11,11 @@
     return [`${kind === "in" ? "cpu" : "gpu"}:${from}`, `${kind === "out" ? "cpu" : "gpu"}:${to}`];
   }
 
+  /** The key of a block of one of several devices. */
+  function onDevice(key, rank) {
+    return rank > 0 ? `${key}@${rank}` : key;
+  }
+
   /** A path from box a to box b: sideways, or from above or below, or over what lies between. */
   function curve(a, b, origin) {
     const at = (x, y) => `${(x - origin.left).toFixed(1)},${(y - origin.top).toFixed(1)}`;
@@ -35,6 +40,7 @@
       this.stage = stage;
       this.svg = s("svg", { class: "replay-lines", "aria-hidden": "true" });
       this.moment = null;
+      this.ranks = [0]; // of the devices, each of which has all blocks
       this.lit = [];
       stage.append(this.svg);
     }
@@ -43,15 +49,22 @@
       return this.stage.querySelector(`[data-key="${CSS.escape(key)}"]`);
     }
 
-    /** Pairs of keys (logical block, physical block) that a key is part of. */
+    /** Pairs of keys (logical block, physical block) that a key is part of: a table is that of all devices. */
     pairs(key) {
       return this.moment.seqs.flatMap((seq) =>
-        seq.table.map((block, logical) => [`${seq.name}/${logical}`, `${seq.device}:${block}`])
+        seq.table.flatMap((block, logical) =>
+          this.ranks.map((rank) => [`${seq.name}/${logical}`, onDevice(`${seq.device}:${block}`, rank)]))
       ).filter((pair) => pair.includes(key));
     }
 
-    /** Of another moment. */
-    show(moment, key) {
+    /** Keys of the blocks that a move goes between, on each device. */
+    flights(move) {
+      return this.ranks.map((rank) => ends(move).map((key) => onDevice(key, rank)));
+    }
+
+    /** Of another moment, on so many devices. */
+    show(moment, key, devices) {
+      this.ranks = Array.from({ length: devices }, (_, rank) => rank);
       for (const ghost of this.stage.querySelectorAll(".is-ghost")) ghost.remove();
       this.moment = moment;
       this.highlight(key);
@@ -82,15 +95,15 @@
       const kind = this.moment.kind === "plan" ? "planned" : "move";
       this.svg.replaceChildren(
         ...this.lit.flatMap(([from, to]) => line(from, to, "link")),
-        ...moves.flatMap((move) => line(...ends(move), kind))
+        ...moves.flatMap((move) => this.flights(move)).flatMap((pair) => line(...pair, kind))
       );
     }
 
     /** Blocks that are copied fly to where they go. */
     fly() {
       if (this.moment.kind !== "moved") return;
-      for (const move of this.moment.moves) {
-        const [from, to] = ends(move).map((key) => this.element(key));
+      for (const pair of this.moment.moves.flatMap((move) => this.flights(move))) {
+        const [from, to] = pair.map((key) => this.element(key));
         const [a, b, origin] = [from, to, this.stage].map((one) => one.getBoundingClientRect());
         const ghost = to.cloneNode(true);
         for (const name of Object.keys(ghost.dataset)) delete ghost.dataset[name];
@@ -107,5 +120,5 @@
     }
   }
 
-  window.replayLines = { ends, Lines };
+  window.replayLines = { ends, onDevice, Lines };
 })();

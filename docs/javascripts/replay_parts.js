@@ -16,6 +16,8 @@
     forward: "M9 6v12l9-6zM5 6h2v12H5z",
   };
 
+  const KV_HEADS = 12; // of the model that is not there: each of up to four devices has as many
+
   function icon(name) {
     const svg = s("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" });
     svg.append(s("path", { d: ICONS[name] }));
@@ -62,18 +64,39 @@
     replay.queues = h("div", { class: "replay-queues" });
     replay.slots = h("div", { class: "replay-queues", role: "list", "aria-label": "Slots for adapters" });
     replay.seqs = h("div", { class: "replay-seqs", role: "list", "aria-label": "Sequences, their words and block tables" });
-    replay.gpu = h("div", { class: "replay-pool", role: "list", "aria-label": "GPU blocks" });
-    replay.cpu = h("div", { class: "replay-pool", role: "list", "aria-label": "CPU blocks" });
-    replay.gpuNote = h("span", { class: "replay-note" });
-    replay.cpuPart = h("section", {}, h("h4", {}, "CPU blocks ", h("span", { class: "replay-note" }, "swapped out")), replay.cpu);
+    replay.memory = h("div", { class: "replay-memory" });
     replay.stage = h("div", { class: "replay-stage" },
       replay.queues,
       replay.slots,
       h("div", { class: "replay-columns" },
         h("section", {}, h("h4", {}, "Logical blocks ", h("span", { class: "replay-note" }, "what each sequence sees, and its block table")), replay.seqs),
-        h("div", { class: "replay-memory" }, h("section", {}, h("h4", {}, "GPU blocks ", replay.gpuNote), replay.gpu), replay.cpuPart)));
+        replay.memory));
     return replay.stage;
   }
 
-  window.replayParts = { icon, controls, stage };
+  /** "heads 0–5", of the KV heads that devices share. */
+  function headsOf(rank, devices) {
+    const share = KV_HEADS / devices;
+    return `KV heads ${rank * share}–${(rank + 1) * share - 1}`;
+  }
+
+  /** The memory of one of the devices that a trace has: elements that moments are drawn into. */
+  function pools(rank, devices) {
+    const several = devices > 1;
+    const gpu = h("div", { class: "replay-pool", role: "list", "aria-label": several ? `Blocks of GPU ${rank}` : "GPU blocks" });
+    const cpu = h("div", { class: "replay-pool", role: "list", "aria-label": several ? `CPU blocks of GPU ${rank}` : "CPU blocks" });
+    const note = h("span", { class: "replay-note" });
+    const title = several ? [`GPU ${rank} `, h("span", { class: "replay-note" }, `${headsOf(rank, devices)}, `), note] : ["GPU blocks ", note];
+    const swapped = several ? `swapped out of GPU ${rank}` : "swapped out";
+    const cpuPart = h("section", {}, h("h4", {}, "CPU blocks ", h("span", { class: "replay-note" }, swapped)), cpu);
+    return { rank, gpu, cpu, note, cpuPart, section: h("section", {}, h("h4", {}, title), gpu) };
+  }
+
+  /** The memory of all devices of a trace, in place of what was there. */
+  function memory(replay, devices) {
+    replay.pools = Array.from({ length: devices }, (_, rank) => pools(rank, devices));
+    replay.memory.replaceChildren(...replay.pools.flatMap((one) => [one.section, one.cpuPart]));
+  }
+
+  window.replayParts = { icon, controls, stage, memory };
 })();

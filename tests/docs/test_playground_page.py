@@ -266,6 +266,45 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     assert browser.problems == []
 
 
+@needs_chromium
+def test_each_gpu_has_its_heads_of_every_block(browser: Page, tmp_path: Path) -> None:
+    """One table for all; a block's words, its count and its moves are those of each of them."""
+    write_site(tmp_path)
+    browser.size(1400, 1200)
+    browser.open((tmp_path / "page" / "index.html").as_uri())
+    browser.until("!!window.Replay")
+    trace = session.run(SCENES["devices"] | {"devices": 3})["trace"]
+    browser.run(
+        "window.root = document.createElement('div'); window.root.className = 'replay';"
+        "document.body.append(window.root); window.shown = new window.Replay(window.root);"
+        f"window.shown.load({json.dumps(trace)}); 0"
+    )
+    texts = (
+        "JSON.stringify([0, 1, 2].map((rank) => [...window.root.querySelectorAll("
+        "`.replay-block[data-rank='${rank}']`)].map((one) => one.textContent)))"
+    )
+    moved = 0
+    for index, moment in enumerate(trace["moments"]):
+        first, *others = json.loads(browser.run(f"window.shown.show({index}), {texts}"))
+        assert len(first) == len(moment["gpu"]) + len(moment["cpu"])
+        assert others == [first, first]
+        if moment["kind"] == "moved":
+            moved += len(moment["moves"])
+            lines = browser.run("window.root.querySelectorAll('.replay-line.is-move').length")
+            assert lines == 3 * len(moment["moves"])
+    assert moved > 0
+    titles = "[...window.root.querySelectorAll('.replay-memory h4')].map((one) => one.textContent)"
+    heads = [title for title in browser.run(titles) if title.startswith("GPU")]
+    assert [title.partition(",")[0] for title in heads] == [
+        "GPU 0 KV heads 0–3", "GPU 1 KV heads 4–7", "GPU 2 KV heads 8–11"
+    ]  # fmt: skip
+    seqs = trace["moments"][3]["seqs"]
+    key = f"{seqs[0]['name']}/0"
+    lit = "window.root.querySelectorAll('.replay-block.is-lit').length"
+    assert browser.run(f"window.shown.show(3), window.shown.lines.highlight('{key}'), {lit}") == 3
+    assert browser.problems == []
+
+
 def test_a_chapter_s_playground_leaves_the_address_to_the_chapter() -> None:
     assert "data-links" not in interactive.playground("crowd")
     assert "data-links" in interactive.playground("crowd", "own-page")

@@ -53,6 +53,14 @@ def test_without_a_fault_no_invariant_falls_and_everybody_ends(settings: dict[st
     assert sorted([*ended, *found["refused"]]) == list(names)
 
 
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_nothing_that_is_planned_knows_how_many_devices_there_are(devices: int) -> None:
+    alone = session.run({**SCENES["devices"], "devices": 1})
+    found = session.run({**SCENES["devices"], "devices": devices})
+    assert found["trace"].pop("devices") == devices and alone["trace"].pop("devices") == 1
+    assert found == alone
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_scenes_come_to_their_end(name: str) -> None:
     found = session.run(SCENES[name])
