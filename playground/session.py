@@ -55,7 +55,8 @@ def run(settings: Settings) -> dict[str, Any]:
         fell, then = (then, None) if fell is None else (fell, then)
     if fell is not None:
         fell |= {"preempted": watched.preempted, "then": then}
-    devices = settings.get("devices", NUMBERS["devices"][0])  # nothing that is planned knows of them
+    # Nothing that is planned knows of the devices.
+    devices = settings.get("devices", NUMBERS["devices"][0])
     trace = head(watched) | {"devices": devices, "moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
 
