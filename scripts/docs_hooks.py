@@ -8,6 +8,7 @@
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
+    {{ package_map reference }}            a line for each file of a folder
     {{ faults }}                           a table of playground/breaks.py
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it
     {{ exercise allocator }}               a file of exercises/, to do in the page
@@ -42,6 +43,7 @@ from typing import Any
 from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, reference
 from scripts.interactive import INTERACTIVE
 from scripts.line_breaks import break_lines
+from scripts.package_map import package_map
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
@@ -215,7 +217,7 @@ def value(name: str) -> str:
     return VALUES[name]()
 
 
-FROM_CODE = (source, figure, contents, chapters, replay, *INTERACTIVE)
+FROM_CODE = (source, figure, contents, chapters, package_map, replay, *INTERACTIVE)
 FROM_RESULTS = (
     measured,
     compared,

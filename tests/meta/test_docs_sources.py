@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from benchmarks.tables import with_results
+from scripts import package_map
 from scripts.figures.__main__ import all_figures
 from scripts.figures.svg import PHONE
 from scripts.figures_in_pages import CAPTIONS, figure, named
@@ -26,6 +27,27 @@ def _hooks() -> ModuleType:
 def test_pages_build(page: Path) -> None:
     built = _hooks().on_page_markdown(page.read_text("utf-8"))
     assert not re.search(r"^\{\{ \w+.* \}\}$", built, re.MULTILINE)
+
+
+def test_the_map_has_a_line_for_each_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "carrying-on.md").read_text("utf-8")
+    mapped = re.findall(r"^\{\{ package_map (\S+) \}\}$", page, re.MULTILINE)
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert set(mapped) == packages - {"tests", "benchmarks", "scripts", "exercises", "examples"}
+    rows = package_map.package_map("reference")
+    assert all(f"| `{path.name}` |" in rows for path in package_map.modules("reference"))
+    assert "| **reference/quantization** | |" in rows.splitlines()
+    monkeypatch.setattr(package_map, "ROOT", tmp_path)
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "__init__.py").write_text("")
+    (tmp_path / "room" / "a.py").write_text('"""Doors, e.g. | of\noak:\n\n    one\n"""\n')
+    (tmp_path / "room" / "b.py").write_text('"""Windows. They open."""\n')
+    assert package_map.package_map("room").splitlines()[2:] == [
+        r"| `a.py` | Doors, e.g. \| of oak |", "| `b.py` | Windows. |"
+    ]  # fmt: skip
+    (tmp_path / "room" / "c.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match=r"room/c\.py has no docstring"):
+        package_map.package_map("room")
 
 
 def test_an_unknown_directive_is_an_error() -> None:

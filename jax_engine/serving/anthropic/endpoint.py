@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""The endpoints of Anthropic's API."""
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response

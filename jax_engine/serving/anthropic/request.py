@@ -1,4 +1,4 @@
-"""The request."""
+"""A request of Anthropic's API."""
 
 from typing import Any, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""The endpoints of the server."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""The endpoint."""
+"""The endpoint of OpenAI's Responses API."""
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response

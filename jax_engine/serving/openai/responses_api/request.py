@@ -1,4 +1,4 @@
-"""The request."""
+"""A request of OpenAI's Responses API."""
 
 from typing import Any, ClassVar, Literal
 
