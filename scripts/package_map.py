@@ -1,4 +1,4 @@
-"""The map of the code, for docs/carrying-on.md: a line for each file, which is its docstring's first.
+"""The map of the code: a line for each file, which is its docstring's first sentence.
 
 >>> print(package_map("playground").splitlines()[3])
 | `breaks.py` | Variants of the system with one rule left out, to see which invariant falls. |
