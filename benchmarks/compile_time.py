@@ -31,7 +31,7 @@ BLOCK_SIZE, NUM_BLOCKS, TABLE_WIDTH = 16, 1024, 128
 
 
 def seconds(num_layers: int, shape: StepShape) -> float:
-    """Of all threads, to trace, lower and compile the step of SmolLM2-135M with so many layers."""
+    """All threads' time to trace, lower and compile a step of SmolLM2-135M with so many layers."""
     known = MODELS["smollm2-135m"]
     (group,) = known.spec.groups
     spec = replace(known.spec, groups=(replace(group, repeats=num_layers),))

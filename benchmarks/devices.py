@@ -47,7 +47,7 @@ def engines(model: Path, dtype: str) -> dict[str, LLM]:
 
 
 def seconds(llm: LLM, workload: str, seed: int, scale: Scale) -> float:
-    """Of all requests of a pass, whose prompts are new and whose lengths are not."""
+    """The time of all requests of a pass, whose prompts are new and whose lengths are not."""
     jobs = WORKLOADS[workload][1](scale, seed)
     prompts = [{"prompt_token_ids": job.prompt} for job in jobs]
     params = [
@@ -66,7 +66,7 @@ def seconds(llm: LLM, workload: str, seed: int, scale: Scale) -> float:
 def speeds(
     llms: Mapping[str, LLM], workload: str, passes: int, scale: Scale
 ) -> dict[str, dict[str, float]]:
-    """Of each way: tokens a second, and its speed over that of one process, as medians."""
+    """Each way's tokens a second, and its speed over that of one process, as medians."""
     for llm in llms.values():
         seconds(llm, workload, passes, scale)  # compiles
     found: dict[str, list[float]] = {way: [] for way in llms}

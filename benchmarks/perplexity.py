@@ -24,7 +24,7 @@ TEXT = Path(__file__).parent / "data" / "prose.txt"
 
 
 def negative_logprobs(llm: LLM, pieces: Sequence[list[int]]) -> np.ndarray:
-    """Of each token of the pieces but their first ones, in nats."""
+    """One for each token of the pieces but their first ones, in nats."""
     params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
     outputs = llm.generate([{"prompt_token_ids": one} for one in pieces], params, use_tqdm=False)
     found = []

@@ -181,7 +181,7 @@ TABLES = {
     "w8a8": w8a8_table,
     "w8a8_avx2": partial(w8a8_table, "w8a8_avx2"),
 }
-"""Of one result each, by what `{{ table NAME }}` calls them."""
+"""Tables of one result each, by what `{{ table NAME }}` calls them."""
 
 
 def _section(result: dict[str, Any]) -> str:

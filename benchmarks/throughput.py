@@ -109,7 +109,7 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def peak_memory() -> dict[str, int]:
-    """Of this process, and of the accelerator where there is one, in MiB."""
+    """The most memory of this process, and of the accelerator where there is one, in MiB."""
     peaks = {"peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
     device = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in device:

@@ -68,7 +68,7 @@ def _over_bound() -> str:
 
 
 def _attention(what: str) -> float:
-    """Of a step of 32 sequences, all layers together."""
+    """Attention's part of a step of 32 sequences, all layers together."""
     return float(_step("decode_32", "parts", ATTENTION, what))
 
 
@@ -82,7 +82,7 @@ def _perplexity(case: str) -> str:
 
 
 def _q4_1(peer: str, what: str) -> float:
-    """Of one request (W2) on the default model's own file, Q4_1."""
+    """A figure of one request (W2) on the default model's own file, Q4_1."""
     return float(_of("quantised_files", "Q4_1 W2", "peers", peer, what))
 
 
@@ -97,7 +97,7 @@ def _padding(figure: str) -> str:
 
 
 def _gpu_us(shape: str, method: str) -> float:
-    """Of a kernel on an H100, the last measurement."""
+    """The last measurement of a kernel on an H100."""
     return float(_gpu_row(shape, method)["us"])
 
 
@@ -121,7 +121,7 @@ def _gpu_step(case: str) -> dict[str, Any]:
 
 
 def _gpu_kernels_percent() -> float:
-    """Of a step that decodes one sequence, what its kernels take."""
+    """What the kernels take of a step that decodes one sequence."""
     step = _gpu_step("decode of 1")
     kernels = sum(part["ms"] for name, part in step["parts"].items() if name != "dispatch")
     return float(100 * kernels / step["device_ms"])
@@ -141,7 +141,7 @@ def _h200_torch(model: str) -> float:
 
 
 def _h200_graph_ms(what: str) -> float:
-    """Of the small model's decode of one sequence, with the default's graphs."""
+    """A figure of the small model's decode of one sequence, with the default's graphs."""
     ways: dict[str, dict[str, float]] = load_result(H200)["models"][PROFILED]["graphs"][
         "decode of 1"
     ]
@@ -155,7 +155,7 @@ def _h200_drafts(who: str) -> float:
 
 
 def _one_page_lines() -> str:
-    """Of all cells but the one that checks the engine, lines that are not empty."""
+    """Lines that are not empty, in all cells but the one that checks the engine."""
     page = (ROOT / "docs" / "tutorial" / "one-page.md").read_text("utf-8")
     cells = [cell for cell in CELL.findall(page) if "def alone(" not in cell]
     return str(sum(bool(line.strip()) for cell in cells for line in cell.splitlines()))

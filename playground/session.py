@@ -19,7 +19,7 @@ from playground.words import prompts
 from reference.trace import Moment, head, moment, moments
 
 EXAMPLES = Path(__file__).with_name("examples.json")
-"""Of `python -m playground.smallest`."""
+"""What `python -m playground.smallest` has found."""
 
 
 def run(settings: Settings) -> dict[str, Any]:

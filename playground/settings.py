@@ -134,7 +134,7 @@ def _request(given: Any, name: str, seed: int) -> TracedRequest:
 
 
 def _words(given: Mapping[str, Any], request: str, field: str, least: int, most: int) -> list[str]:
-    """Of a text, each cut to MOST_LETTERS."""
+    """The words of a text, each cut to MOST_LETTERS."""
     text = given.get(field, "")
     words = text.split() if isinstance(text, str) else None
     if words is None or not least <= len(words) <= most:

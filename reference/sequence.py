@@ -98,8 +98,8 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     logprobs: list[float] = field(default_factory=list)
-    """Of each output token, the log-probability that the model gave it; the engine fills this. Of a
-    beam: the log-probabilities that the search went by."""
+    """The log-probability that the model gave each output token; the engine fills this. A beam has
+    those that the search went by."""
     distributions: "list[np.ndarray] | None" = None
     """If `logprobs` are asked for: of each output token, V log-probabilities of what could have
     stood in its place; the engine fills this."""
@@ -108,11 +108,11 @@ class Sequence:
     attached: bool = False
     """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
     candidates: list[Candidate] | None = None
-    """Of a beam: what it drew, until the other beams of its group have drawn as well."""
+    """What a beam drew, until the other beams of its group have drawn as well."""
     cumulative_logprob: float = 0.0
-    """Of a beam: the sum of its logprobs."""
+    """The sum of a beam's logprobs."""
     score: float = 0.0
-    """Of a beam that has ended: what hypotheses are compared by."""
+    """What hypotheses are compared by: that of a beam that has ended."""
     drafts: list[int] = field(default_factory=list)
     """Guesses for the tokens behind its last one (`speculation`). Whoever drives the scheduler sets
     them before a step is planned; the plan takes them or forgets them."""
@@ -180,7 +180,7 @@ class SequenceGroup:
     first_sample: int = field(default=0, init=False)
     """Where the present part begins."""
     hypotheses: list[Sequence] = field(default_factory=list, init=False)
-    """Of beam search: the outputs that have ended, best first; `seqs` are the live beams."""
+    """The outputs of a beam search that have ended, best first; `seqs` are the live beams."""
     num_cached_tokens: int = field(default=-1, init=False)
     """How many tokens of the prompt were found in the cache when it was first admitted; -1 before
     that, and in the modes that have no cache."""

@@ -38,7 +38,7 @@ class Run:
         self.groups: dict[str, SequenceGroup] = {}
         """All that have arrived, finished ones included."""
         self.seq_ids: dict[str, list[int]] = {}
-        """Of each group, all that it has had, in order of appearance: a name is a place in here."""
+        """All that each group has had, in order of appearance: a name is a place in here."""
         self.guesses: dict[int, list[int]] = {}
         """By seq_id: what was guessed for the step."""
         self.words = [STOP]

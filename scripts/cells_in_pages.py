@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def cells(markdown: str) -> list[dict[str, Any]]:
-    """Of each Python block: its code, the code that it needs before, and what it cannot do without.
+    """Each Python block: its code, the code that it needs before, and what it cannot do without.
 
     `lacks` is what a browser has not: "NumPy" or a package's name; "" for what runs there.
     """

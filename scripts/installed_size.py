@@ -7,7 +7,7 @@ SHOWN_MB = 2
 
 
 def megabytes(distribution: importlib.metadata.Distribution) -> float:
-    """Of the files that were installed with it, without bytecode."""
+    """The size of the files that were installed with it, without bytecode."""
     paths = [Path(str(file.locate())) for file in distribution.files or ()]
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 

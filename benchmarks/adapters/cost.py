@@ -57,7 +57,7 @@ class Engines:
         ]
 
     def seconds(self, way: str, rows: int, seed: int, output: int = OUTPUT) -> float:
-        """Of all requests of a round, which starts with an engine that has nothing to do."""
+        """The time of all requests of a round, which starts with an idle engine."""
         rng = np.random.default_rng(seed)
         prompts = [
             {"prompt_token_ids": rng.integers(2, self.vocab_size, PROMPT).tolist()}

@@ -121,7 +121,7 @@ def quantised_file(folder: Path, kind: str) -> Path:
 
 
 def bytes_per_token(path: Path) -> int:
-    """Of the weights that a token reads: matrices as the file stores them; a tied embedding once.
+    """Weights that a token reads: matrices as the file stores them, a tied embedding once.
 
     An embedding beside an output matrix is left out: a token reads one row of it.
     """

@@ -38,7 +38,7 @@ def _spread(name: str, seconds: list[float]) -> dict[str, float]:
 
 
 def medians(passes: list[dict[str, float]]) -> dict[str, float]:
-    """Of each figure over the passes."""
+    """The median of each figure over the passes."""
     return {key: round(float(np.median([one[key] for one in passes])), 3) for key in passes[0]}
 
 

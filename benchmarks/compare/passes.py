@@ -20,7 +20,7 @@ MAX_REPEATS = 2
 
 @dataclass
 class Runs:
-    """Of one peer: figures of each counted pass, others' load in cores, an answer to compare."""
+    """One peer's passes: figures of each that counts, others' load in cores, an answer."""
 
     figures: list[dict[str, float]] = field(default_factory=list)
     others: list[float] = field(default_factory=list)

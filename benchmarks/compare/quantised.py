@@ -55,7 +55,7 @@ def settings_for(config: ModelConfig, file: Path) -> dict[str, Any]:
 
 
 def bytes_per_token(peer: str, file: Path, config: ModelConfig) -> int:
-    """Of the weights that this peer reads for a token: the file's blocks, or decoded numbers.
+    """Weights that this peer reads for a token: the file's blocks, or decoded numbers.
 
     onnxruntime-genai's blocks of 32 have 16 bytes of codes and a scale in float32.
     """

@@ -58,7 +58,7 @@ def kernel_tests(smoke: bool, limit_s: float, log: Path) -> dict[str, str]:
 
 
 def digest(text: str, cut_off: str | None) -> dict[str, str]:
-    """Of what `pytest -v` printed: a line as its last one is, and up to 20 failures."""
+    """What counts of the text of `pytest -v`: a line as its last one is, and up to 20 failures."""
     lines = text.strip().splitlines() or ["it printed nothing"]
     found = {name[0]: result[0] for line in lines
              if (result := RESULT.search(line)) and (name := NAME.search(line))}  # fmt: skip

@@ -37,7 +37,7 @@ def _elapsed(run: Callable[[], Any], calls: int) -> float:
 
 
 def iterations(predicted_s: float, smoke: bool) -> int:
-    """Of one program, so that all calls take about 50 ms; at most 500."""
+    """How often one program runs, so that all calls take about 50 ms; at most 500."""
     if smoke:
         return 1
     return min(max(int(0.05 / CALLS / max(predicted_s, 1e-6)), 3), 500)

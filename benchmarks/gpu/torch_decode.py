@@ -88,7 +88,7 @@ def make_step(
 
 
 def tokens_per_s(torch: Any, shape: tuple[Any, ...], device: str) -> float:
-    """Of the median round."""
+    """The tokens a second of the median round."""
     step, restart = make_step(torch, shape, device)
 
     def run(decode: Callable[[], None]) -> float:

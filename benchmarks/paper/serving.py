@@ -16,7 +16,7 @@ KNEES = {
     "ShareGPT": {"ft": 0.3, "max": 0.5, "pow2": 0.75, "oracle": 1.1, "vLLM": 1.9},
     "Alpaca": {"ft": 5.0, "max": 7.0, "pow2": 13.0, "oracle": 20.0, "vLLM": 28.0},
 }
-"""Of OPT-13B in Figure 12, read off: the rates at which the curves turn upwards."""
+"""The knees of OPT-13B in Figure 12, read off: the rates at which the curves turn upwards."""
 MODELS = ("OPT-13B", "OPT-66B", "OPT-175B")
 STARTS = {
     ("ShareGPT", "OPT-13B"): 1.0,

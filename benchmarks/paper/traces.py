@@ -18,7 +18,7 @@ SHAREGPT: Final = (161.31, 337.99)
 """Mean input and output length in tokens, of the paper (Figure 11)."""
 ALPACA: Final = (19.31, 58.45)
 SENTENCE: Final = (35.0, 40.0)
-"""Of WMT16 English to German, an assumption: the paper does not say."""
+"""The lengths of WMT16 English to German, an assumption: the paper does not say."""
 MAX_MODEL_LEN = 2048
 EARLIER_TURNS = 8.0
 """Mean number of turns that a chat looks back on, an assumption: most prompts reach 1024 tokens."""

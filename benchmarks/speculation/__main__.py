@@ -47,7 +47,7 @@ def random_prompts(count: int, seed: int) -> list[list[int]]:
 
 
 def at_forced_share(size: int, rounds: int) -> dict[str, Any]:
-    """Of each model, one request at a time."""
+    """What each model gains, one request at a time."""
     params = SamplingParams(temperature=0.0, max_tokens=size + 1, ignore_eos=True)
     found = {}
     for name, settings in models().items():
@@ -63,7 +63,7 @@ def at_forced_share(size: int, rounds: int) -> dict[str, Any]:
 
 
 def on_texts(size: int, count: int) -> dict[str, Any]:
-    """Of each drafter, each kind of text, and each temperature."""
+    """What each drafter gains on each kind of text, at each temperature."""
     plain = LLM(**measure.BASE)
     kinds = {"code edits": texts.code_edits(), "quotes": texts.quotes(), "chat": texts.chat()}
     conversations = {name: one[:count] for name, one in kinds.items()}
@@ -86,7 +86,7 @@ def on_texts(size: int, count: int) -> dict[str, Any]:
 
 
 def on_random_tokens(size: int, rounds: int) -> dict[str, Any]:
-    """Of each drafter, alone and eight at a time."""
+    """What each drafter costs, alone and eight at a time."""
     plain = LLM(**measure.BASE)
     found: dict[str, Any] = {}
     for drafter, config in DRAFTERS.items():

@@ -28,7 +28,7 @@ DROPPED = 8  # middle layers that one of the draft models lacks
 
 
 def run(size: int, count: int) -> dict[str, Any]:
-    """Of each dtype and draft model, on texts with much to copy and with nothing."""
+    """What each draft model gains in each dtype, on texts with much to copy and with nothing."""
     model = hf_directory(folder() / "checkpoints")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:

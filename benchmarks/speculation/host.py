@@ -72,7 +72,7 @@ def measure(drafter: str, running: int, steps: int = STEPS) -> dict[str, float]:
 
 
 def num_tokens(engine: LLMEngine) -> int:
-    """Of all outputs so far."""
+    """Tokens of all outputs so far."""
     return sum(seq.output_len for one in engine.scheduler.groups.values() for seq in one.seqs)
 
 

@@ -57,7 +57,7 @@ def fetched() -> Path:
 
 
 def _address() -> str:
-    """Of the source distribution, as the index of pip's settings lists it."""
+    """The address of the source distribution, as the index of pip's settings lists it."""
     index = urljoin(_index().rstrip("/") + "/", "vllm/")
     with urllib.request.urlopen(index, timeout=60) as page:
         links = re.findall(r'href="([^"#]+)', page.read().decode("utf-8", "replace"))

@@ -87,7 +87,7 @@ class PanelKind(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """The size of a code."""
         return 4 if self.code in (TABLE, WHOLE) else 8
 
 

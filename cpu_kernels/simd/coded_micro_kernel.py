@@ -242,7 +242,7 @@ class _Emitter:
             masked_store(self.builder, pointer, value, "f32", count, 4)
 
     def _places(self) -> list[tuple[Any, Any, Any]]:
-        """Of each vector of totals: where it goes, how many lanes of it, and its variable."""
+        """Where each vector of totals goes, how many lanes of it, and its variable."""
         builder, columns = self.builder, self.tile.columns
         counts = [builder.sub(columns, LONG(LANES * v)) for v in range(self.vectors)]
         return [

@@ -200,7 +200,7 @@ def _cells(
 
 
 def _entries(held: list[_Held], block_size: int) -> tuple[Ids, Ids, Ids]:
-    """Of all entries of the tables: the block, the request, and the tokens that it has computed."""
+    """All entries of the tables: each one's block, its request, and how much of it is computed."""
     if not held:
         none = np.zeros(0, np.int64)
         return none, none, none

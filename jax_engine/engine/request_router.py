@@ -87,7 +87,7 @@ class RequestRouter:
             load.blocks.clear()
 
     def _hashes(self, token_ids: Sequence[int], salt: Hashable) -> list[int]:
-        """Of each full block: of its tokens and all before it, as in a prefix cache."""
+        """One for each full block: its tokens and all before it count, as in a prefix cache."""
         size, found, before = self._block_size, list[int](), hash(salt)
         for start in range(0, len(token_ids) - size + 1 if self._num_blocks else 0, size):
             before = hash((before, *token_ids[start : start + size]))

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Inputs(NamedTuple):
-    """Of the rows x of K numbers that a matrix has multiplied.
+    """What is known of the rows x of K numbers that a matrix has multiplied.
 
     Attributes:
         products: [K, K], the sum of x x^T: the Hessian.

@@ -368,12 +368,12 @@ class AsyncLLM:
 
     @property
     def num_open_requests(self) -> list[int]:
-        """Of each engine, the requests without their last output."""
+        """How many requests of each engine have not had their last output."""
         return self._engines.num_open
 
     @property
     def engines_alive(self) -> list[bool]:
-        """Of each engine, whether it can answer."""
+        """Whether each engine can answer."""
         return self._engines.alive
 
     async def get_tokenizer(self) -> Any:

@@ -102,7 +102,7 @@ class StepCosts:
 
 
 class _Times:
-    """Of one kind of step.
+    """The times of one kind of step.
 
     Attributes:
         last: The number of the step that was added last.

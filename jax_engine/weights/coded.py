@@ -149,7 +149,7 @@ def _is_whole(kind: Kind) -> bool:
 
 
 def dtype_of(kind: Kind) -> jnp.dtype:
-    """Of arrays of codes."""
+    """The dtype of arrays of codes."""
     if kind.code == E4M3:
         return jnp.dtype(jnp.float8_e4m3fn)
     return jnp.dtype(jnp.int8 if kind.code == INT8 else jnp.uint8)

@@ -129,7 +129,7 @@ class CodedPanels(InPanels, RowsOfCodes):
         return grouped_quantized_gated_linear(x, panels, places, bias, kinds, starts, **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
-        """Of a matrix whose rows have one kind."""
+        """Takes rows of a matrix whose rows have one kind."""
         from cpu_kernels.quantized.take_rows import take_rows
 
         assert not self.ordered

@@ -215,7 +215,7 @@ class Worker:
         return ticket
 
     def _digest(self, step: Step) -> Any:
-        """Of the step's number and moves, where others compare it with theirs."""
+        """The digest of the step's number and moves, where others compare it with theirs."""
         if self._rank is None:
             return None
         self._launched += 1

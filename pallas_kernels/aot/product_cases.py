@@ -17,7 +17,7 @@ LAYERS = 4
 
 
 def quantized_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens.
+    """Products of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens.
 
     "int4+" has minimums.
     """
@@ -74,7 +74,7 @@ def _quantized_matmul(backend: str, name: str, dtype: str, group: int, tokens: i
 
 
 def grouped_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of a layer of OLMoE 1B-7B, by rows: an odd number, 8 tokens of 8 experts each, 512 tokens."""
+    """Those of a layer of OLMoE 1B-7B, by rows: an odd number, 8 tokens of 8 experts, 512."""
     backends = [name for name in target.backends if name != "triton"]
     return {
         f"grouped_product/{backend}/{rows}": partial(_grouped_product, backend, rows)
@@ -98,7 +98,7 @@ def _grouped_product(backend: str, rows: int) -> Program:
 
 
 def low_rank_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of eight adapters, by product of a layer of Llama-3.1-8B, ranks and tokens."""
+    """Products of eight adapters, by product of a layer of Llama-3.1-8B, ranks and tokens."""
     return {
         f"low_rank/mosaic/{product}-r{rank}-{tokens}": partial(_low_rank, product, rank, tokens)
         for product in ("qkv", "down", "gate_up")

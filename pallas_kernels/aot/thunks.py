@@ -129,7 +129,7 @@ def _count(thunk: Thunk, turns: Mapping[int, int], in_loop: bool) -> Starts:
 
 
 def _kernels(thunk: Thunk, turns: Mapping[int, int]) -> int:
-    """Of one thunk in a graph."""
+    """How many kernels one thunk launches in a graph."""
     if not thunk.inside:
         return 1
     inside = sum(_kernels(one, turns) for one in thunk.inside)

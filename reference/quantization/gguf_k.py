@@ -188,7 +188,7 @@ def _from_planes(
 
 
 def _scales_of_q3(small: UInt8[np.ndarray, "n 12"]) -> Int16[np.ndarray, "n 16"]:
-    """Of 6 bits, less 32: four bits in two planes of 8 bytes, two bits in four planes of 4."""
+    """6 bits each, less 32: four bits in two planes of 8 bytes, two bits in four planes of 4."""
     low = unpack_planes(small[:, :8], 4).reshape(-1, 16)
     high = unpack_planes(small[:, 8:], 2).reshape(-1, 16)
     return np.asarray((low | high << np.uint8(4)).astype(np.int16) - 32)
@@ -204,8 +204,9 @@ def _bytes_of_q3_scales(scales: Int16[np.ndarray, "n 16"]) -> UInt8[np.ndarray, 
 def _scales_and_minimums(
     small: UInt8[np.ndarray, "n 12"],
 ) -> tuple[Int16[np.ndarray, "n 8"], Int16[np.ndarray, "n 8"]]:
-    """Of 6 bits each. The first four scales and the first four minimums have a byte each, whose
-    upper two bits belong to the last four; their lower four bits share the last four bytes."""
+    """They have 6 bits each. The first four scales and the first four minimums have a byte each,
+    whose upper two bits belong to the last four; their lower four bits share the last four bytes.
+    """
     first = (small[:, :8] & np.uint8(63)).reshape(-1, 2, 4)
     upper = (small[:, :8] >> 6).reshape(-1, 2, 4) << np.uint8(4)
     last = unpack_planes(small[:, 8:], 4) | upper

@@ -11,7 +11,7 @@ ROW, WORD = 26, 62
 
 
 def _drawing(number: int, title: str, height: float = 0) -> Drawing:
-    """Of a figure of the paper; a height of zero is set later."""
+    """The drawing of a figure of the paper; a height of zero is set later."""
     return Drawing(PHONE, height, f"{title} (the paper's Figure {number})")
 
 

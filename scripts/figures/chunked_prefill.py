@@ -24,7 +24,7 @@ def request(name: str, prompt_len: int, max_tokens: int) -> SequenceGroup:
 
 
 def steps(scheduling: Scheduling, budget: int) -> list[list[tuple[str, int]]]:
-    """Of each step (request, tokens); `long` arrives after the first."""
+    """The requests of each step and their tokens; `long` arrives after the first."""
     scheduler = Scheduler(
         BlockManager(4, 40),
         scheduling=scheduling,

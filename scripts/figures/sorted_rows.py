@@ -5,7 +5,7 @@ import numpy as np
 from scripts.figures.svg import Drawing
 
 SLOTS = np.array([2, 0, 1, 2, 0, 1, 2])
-"""Of the rows in docs/tutorial/adapters.md."""
+"""The slots of the rows in docs/tutorial/adapters.md."""
 SIZE, WIDE, LEFT = 15, 58, 22
 FILLS = ("free", "a", "b")
 

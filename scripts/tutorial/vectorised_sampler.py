@@ -16,7 +16,7 @@ Logits = Float[np.ndarray, "R V"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Of R requests; temperature 0 is greedy, top_k 0, top_p 1 and min_p 0 are off."""
+    """The settings of R requests; temperature 0 is greedy, top_k 0, top_p 1 and min_p 0 are off."""
 
     temperature: Rows
     top_k: Int[np.ndarray, "R"]

@@ -34,6 +34,13 @@ def test_source_files_are_about_one_thing() -> None:
     assert {n: count for n, count in lines.items() if count > MAX_LINES} == {}
 
 
+def test_docstrings_begin_with_their_subject() -> None:
+    """A docstring that begins with "Of" leaves out what it is about. Tests have their names."""
+    code = [(name, text) for name, text in _texts() if name.endswith(".py")]
+    headless = [name for name, text in code if re.search(r'^\s*"""Of\b', text, re.MULTILINE)]
+    assert [name for name in headless if not name.startswith("tests/")] == []
+
+
 def test_no_heavy_file() -> None:
     heavy = [str(p.relative_to(ROOT)) for p in tracked_files() if p.stat().st_size > MAX_BYTES]
     assert heavy == []

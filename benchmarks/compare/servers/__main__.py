@@ -114,7 +114,7 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
 
 
 def _medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each figure; of loads and counts of failures the most."""
+    """The median of each figure; the most, where loads or failures are counted."""
     most = {"failed", "others_cores", "health_max_ms"}
     return {
         key: round(float((np.max if key in most else np.median)([one[key] for one in rows])), 3)

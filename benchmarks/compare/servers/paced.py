@@ -17,7 +17,7 @@ FIRST_S, NEXT_S = 0.1, 0.02
 
 
 def event(number: int, length: int) -> bytes:
-    """Of a stream: the word of that number, of so many."""
+    """An event of a stream: the word of that number, of so many."""
     reason = "length" if number == length - 1 else None
     choice = {"index": 0, "text": " word", "logprobs": None, "finish_reason": reason}
     return b"data: " + msgspec.json.encode({"id": "paced", "choices": [choice]}) + b"\n\n"

@@ -118,7 +118,7 @@ class Server:
         raise ServerFailed(f"did not answer within {PATIENCE_S} s")
 
     def pids(self) -> list[int]:
-        """Of all its processes."""
+        """The ids of all its processes."""
         return quiet.tree(self.process.pid)
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class Work:
 
 
 def weight_bytes(config: ModelConfig) -> int:
-    """Of the weights that each step reads: not the norms, not an embedding apart from the head."""
+    """Weights that each step reads: not the norms, not an embedding apart from the head."""
     return BYTES * num_weights(config)
 
 

@@ -42,7 +42,7 @@ def start_decoding(engine: LLMEngine, count: int, prompt: int, output: int) -> l
 
 
 def seconds_a_step(engine: LLMEngine, count: int) -> float:
-    """Of `count` steps, one after another."""
+    """The mean time of `count` steps, one after another."""
     started = time.perf_counter()
     for _ in range(count):
         engine.step()

@@ -100,7 +100,7 @@ def throughput(engine: LLMEngine, scale: Scale, card: Card) -> dict[str, Any]:
 
 
 def _latencies(done: list[RequestOutput], began: float) -> dict[str, float]:
-    """Of the requests that came while it was measured: beside them all others decoded."""
+    """Latencies of the requests that came while it was measured: beside them all others decoded."""
     first, each = [], []
     for output in done:
         times = output.metrics

@@ -181,7 +181,7 @@ async def _card(asker: "Client", base: str, headers: dict[str, str]) -> dict[str
 
 
 def _tokenizer(args: argparse.Namespace, card: dict[str, Any], model: str) -> Tokenizer:
-    """Of --tokenizer; else of the model's name, or of the path that the server has it from."""
+    """The tokenizer of --tokenizer; else of the model's name, or of the server's path of it."""
     from jax_engine.commands.serve_flags import DEFAULT_NAME
 
     root = card.get("root")

@@ -115,7 +115,7 @@ def _q3_k(raw: np.ndarray) -> Parts:
 
 
 def _scales_and_minimums(small: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of Q4_K and Q5_K: eight each, in 6 bits. The last four have their high bits elsewhere."""
+    """Eight each for Q4_K and Q5_K, in 6 bits. The last four have their high bits elsewhere."""
     first, second, last = small[:, :4], small[:, 4:8], small[:, 8:]
     scales = [first & 63, last & 15 | first >> 6 << 4]
     lowest = [second & 63, last >> 4 | second >> 6 << 4]

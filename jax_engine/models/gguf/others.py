@@ -62,7 +62,7 @@ def phi2(header: Header) -> dict[str, Any]:
 
 
 def nemotron(header: Header) -> dict[str, Any]:
-    """Of its two epsilons that of layer norms counts."""
+    """The epsilon of layer norms counts, of its two."""
     fields = header.fields
     epsilon = fields.rms_epsilon if fields.norm_epsilon is None else fields.norm_epsilon
     return header.config(
