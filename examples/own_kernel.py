@@ -13,7 +13,7 @@ import jax.numpy as jnp
 def owners(
     num_tokens: int, context_lens: jax.Array, query_start_loc: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of each token: its sequence, its position there, and whether it belongs to any."""
+    """Each token's sequence, its position there, and whether it belongs to any."""
     token = jnp.arange(num_tokens)
     seq = jnp.searchsorted(query_start_loc, token, side="right") - 1
     seq = jnp.minimum(seq, len(context_lens) - 1)
