@@ -136,6 +136,10 @@ class EngineConfig:
             vocabulary are cut. Not yet for adapters, a draft model, GPTQ's act-order, W8A8, or
             `batch_invariant` on GPUs. On a CPU a device is a process, with its share of the cores
             or those that VLLM_CPU_OMP_THREADS_BIND names.
+        pipeline_parallel_size: How many stages the model has, each with some of the layers. A stage
+            is a process, or as many as `tensor_parallel_size` says, and so many steps are in flight
+            at once. VLLM_PP_LAYER_PARTITION says how many layers each has ("14,16"). Not on GPUs,
+            nor for adapters, a draft model, or int8 caches.
         data_parallel_size: How many engines with the whole model share the requests of `LLM`,
             `AsyncLLM` or `jax-engine serve`; each model is in a process of its own. Each has its
             share of the cores, or a GPU of its own, and memory as if it were alone.
@@ -143,7 +147,7 @@ class EngineConfig:
             a process of its own, on a CPU in one for each device, to which the engine sends each
             step; if one of these dies or hangs, the engine ends them, and requests end with
             EngineDeadError. "ray": as "mp", but Ray starts them as actors on this machine. None:
-            "uni"; but "mp" for more devices than a CPU is in this process.
+            "uni"; but "mp" for more devices than a CPU is in this process, and for several stages.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:
@@ -195,6 +199,7 @@ class EngineConfig:
     cudagraph_mode: CudagraphMode = "PIECEWISE"
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     distributed_executor_backend: Backend | None = None
     trust_remote_code: bool = False
@@ -215,6 +220,7 @@ class EngineConfig:
         _in_range("max_logprobs", self.max_logprobs, -1)
         _in_range("stream_interval", self.stream_interval, 1)
         _in_range("tensor_parallel_size", self.tensor_parallel_size, 1)
+        _in_range("pipeline_parallel_size", self.pipeline_parallel_size, 1)
         _in_range("data_parallel_size", self.data_parallel_size, 1, MAX_ENGINES)
         _in_range("seed", self.seed, 0, 2**64 - 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
@@ -272,6 +278,11 @@ class EngineConfig:
             if name not in known:
                 raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
         return cls(**own)
+
+    @property
+    def world_size(self) -> int:
+        """How many devices an engine has: those of all stages."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def num_cpu_loras(self) -> int:

@@ -64,6 +64,13 @@ class _EngineArgs:
         return cls(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
+# vLLM's short forms
+SHORT = {
+    "tensor_parallel_size": ("-tp",), "pipeline_parallel_size": ("-pp",),
+    "data_parallel_size": ("-dp",),
+}  # fmt: skip
+
+
 def _explained(config: type) -> dict[str, str]:
     """What the docstring of a dataclass says of each attribute, for `argparse`."""
     attributes = (config.__doc__ or "").partition("Attributes:")[2].partition("Raises:")[0]
@@ -81,7 +88,9 @@ def _add_option(group: Any, name: str, kinds: tuple[Any, ...], **options: Any) -
     if bool in kinds:
         options |= {"nargs": "?", "const": True}
     metavar = name.rpartition("_")[2].upper()
-    group.add_argument(flag, type=_from_text(kinds), metavar=metavar, **options)
+    group.add_argument(
+        *SHORT.get(name, ()), flag, type=_from_text(kinds), metavar=metavar, **options
+    )
 
 
 def _choices(kinds: tuple[Any, ...]) -> list[str] | None:

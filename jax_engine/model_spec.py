@@ -60,6 +60,9 @@ class ModelSpec:
         logits_cap: logits x become logits_cap * tanh(x / logits_cap); None: they stay.
         shared_by: over how many devices the vocabulary is cut, as the layers are; `vocab_size` is
             that of all together.
+        first_layer: the number of the first layer; not 0 in a stage that others precede.
+        has_embedding: whether it begins with token ids; else with what the stage before hands on.
+        has_head: whether it ends with the norm and the head; else it hands on what it has.
 
     Raises:
         ConfigError: layers need KV caches of different shapes, or a tied head has a bias.
@@ -78,6 +81,9 @@ class ModelSpec:
     logits_factor: float = 1.0
     logits_cap: float | None = None
     shared_by: int = 1
+    first_layer: int = 0
+    has_embedding: bool = True
+    has_head: bool = True
 
     def __post_init__(self) -> None:
         shapes = {one.cached for one in self.attentions}
@@ -140,7 +146,7 @@ class ModelSpec:
 
     def numbers(self, group: int, place: int) -> range:
         """The numbers, counted over the whole model, of the layers at a place of a pattern."""
-        first = sum(one.num_layers for one in self.groups[:group])
+        first = self.first_layer + sum(one.num_layers for one in self.groups[:group])
         last, period = first + self.groups[group].num_layers, len(self.groups[group].pattern)
         return range(first + place, last, period)
 

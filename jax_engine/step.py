@@ -256,6 +256,8 @@ class Capabilities:
         max_samples: The most tokens that one step can draw, and the most rows, a guess being one.
         accepts_guesses: Whether steps are worth launching on what the host has not read (`Unread`).
         max_loras: Slots for LoRA adapters; 0: it takes none.
+        max_concurrent_batches: How many steps it computes at once, each in another stage of the
+            model. If several, the tokens that a step draws are not known to those behind it.
     """
 
     vocab_size: int
@@ -267,6 +269,7 @@ class Capabilities:
     max_samples: int = 2**31
     accepts_guesses: bool = False
     max_loras: int = 0
+    max_concurrent_batches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +302,9 @@ class Runner(Protocol):
     def launch(self, step: Step) -> Ticket:
         """Starts a step without waiting for it.
 
-        The ticket is collected before the launch after the next one, or never. One that a later
-        step is `Unread` from may be collected at any time.
+        The ticket is collected before the launch after the next one, or never; where there are
+        several `max_concurrent_batches`, before so many others with rows are launched. One that a
+        later step is `Unread` from may be collected at any time.
         """
 
     def logits(self, ticket: Ticket) -> Float[np.ndarray, "samples V"]:

@@ -87,7 +87,7 @@ SPECULATION = {
     "spec_model": "model", "spec_tokens": "num_speculative_tokens", "speculative_model": "model",
 }  # fmt: skip
 
-_ONE_WAY = "devices share a model by tensor_parallel_size alone"
+_ONE_WAY = "devices share a model by tensor_parallel_size and pipeline_parallel_size alone"
 
 # The values that are accepted, vLLM's default first; and why others are refused.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -107,7 +107,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),
     "lora_target_modules": ((None,), "all modules of an adapter are used"),
     "model_class_overrides": ((None,), "no code of other packages is loaded"),
-    "pipeline_parallel_size": ((1,), _ONE_WAY),
     "prefill_context_parallel_size": ((1,), _ONE_WAY),
     "quantization_config": ((None,), "it is read from the checkpoint"),
     "return_sampling_mask": ((False,), "it is not computed"),

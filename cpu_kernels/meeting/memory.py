@@ -47,6 +47,11 @@ class SharedMemory:
         """From now on nobody waits for others, and what they gather means nothing."""
         self._words[ABORTED] = 1
 
+    @property
+    def aborted(self) -> bool:
+        """Whether `abort` was called since the last `reset`, by any process."""
+        return bool(self._words[ABORTED])
+
     def reset(self) -> None:
         """As it was at first. No process may be inside of a step."""
         self._words[: HEADER // 8] = 0

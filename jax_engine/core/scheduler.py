@@ -4,6 +4,7 @@ One step is `schedule()`, the model, `update(sampled)`. While the model runs, `a
 `schedule()` may plan the next step. This is the slides' centralised controller: plain Python.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
@@ -44,6 +45,8 @@ class Scheduler:
         max_draft_tokens: Drafts of all sequences in one step.
         max_samples: Tokens that one step can draw, and its rows, of which each draft is one; only
             drafts could make them too many.
+        max_concurrent_batches: As in `Capabilities`. If several, a sequence whose token is drawn
+            waits for it, and others are in the steps behind.
 
     Raises:
         ConfigError: A limit is too small or contradicts another, or "auto" has no costs.
@@ -65,6 +68,7 @@ class Scheduler:
         max_loras: int = 0,
         max_draft_tokens: int = 0,
         max_samples: int = 2**31,
+        max_concurrent_batches: int = 1,
     ) -> None:
         limits = Limits(
             max_num_seqs,
@@ -83,7 +87,8 @@ class Scheduler:
         self._limits = limits
         self._state = SchedulerState(block_manager, limits, preemption_mode, preemption_costs)
         self._scheduled: list[ScheduledSequence] = []
-        self._advanced: list[ScheduledSequence] = []
+        self._advanced: deque[list[ScheduledSequence]] = deque()
+        self._num_batches = max_concurrent_batches
         self._accepted: list[tuple[ScheduledSequence, list[int]]] = []
         self._max_draft_tokens, self._max_samples = max_draft_tokens, max_samples
         self._num_added = 0
@@ -197,7 +202,7 @@ class Scheduler:
         assert not self._accepted, "take_accepted must come first"
         out = SchedulerOutput()
         if self.scheduling == "unified":
-            unified.schedule(self._state, out)
+            unified.schedule(self._state, out, self._share())
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
         if drafts:
@@ -208,20 +213,31 @@ class Scheduler:
         self._scheduled = out.scheduled
         return out
 
+    def _share(self) -> unified.Share:
+        """How much of what could be computed the next step takes, so that others have the rest."""
+        total, running = self._num_batches, self._state.running
+        if total == 1:
+            return unified.ALL
+        active = sum([len(group.unfinished()) for group in running])
+        free = max(1, total - len(self._advanced))
+        waiting = len(self._state.waiting)
+        return unified.Share(max(1, -(-active // total)), max(1, -(-waiting // free)))
+
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
 
         Planning ahead must wait for a prompt that forks, for beams (their candidates decide which
-        forks), for a group that needs its tokens' values, for drafts, which may be wrong, and in
-        the SOSP modes, which have phases.
+        forks), for a group that needs its tokens' values if it is in the next step, for drafts,
+        which may be wrong, and in the SOSP modes, which have phases.
         """
+        feeds = self._num_batches == 1
         return self.scheduling == "unified" and all(
             [
                 not samples
                 or (
                     samples == 1
                     and group.beam is None
-                    and not group.needs_last_token
+                    and not (feeds and group.needs_last_token)
                     and not drafts
                 )
                 for _, group, _, _, samples, drafts in self._scheduled
@@ -233,19 +249,25 @@ class Scheduler:
 
         A sequence's new token is `pending`, unless it is the last that its length allows. A
         sequence that ends early is computed once more by the next step; that token is dropped.
-        The next `update` takes the tokens of the step counted here.
+        With several batches no token is pending: the sequence is `in_flight`.
+
+        Each `update` takes the tokens of the first step counted here whose tokens are not known.
         """
-        self._advanced, self._scheduled = self._scheduled, []
+        scheduled, self._scheduled = self._scheduled, []
+        if scheduled:
+            self._advanced.append(scheduled)
         row = 0
-        for seq, group, _, num_tokens, num_samples, _ in self._advanced:
+        for seq, group, _, num_tokens, num_samples, _ in scheduled:
             if seq.finish_reason is None:
                 self._count_computed(seq, group, num_tokens)
-                if num_samples and len(seq.token_ids) + 1 < group.stop.max_len:
+                if num_samples and self._num_batches > 1:
+                    seq.in_flight = True
+                elif num_samples and len(seq.token_ids) + 1 < group.stop.max_len:
                     seq.pending = -(row + 1)
             row += num_samples
 
     def update(self, sampled: Mapping[int, SequenceOf[Any]]) -> list[SequenceGroup]:
-        """Takes the results of a step: the one that `advance` counted, or else the last planned.
+        """Takes the results of a step: the first that `advance` counted, or else the last planned.
 
         Args:
             sampled: For each seq_id of the step with `num_samples` > 0, that many token ids. For
@@ -257,10 +279,7 @@ class Scheduler:
         Returns:
             The groups that finished now. Sequences that ended since `schedule()` are skipped.
         """
-        advanced, self._advanced = self._advanced, []
-        scheduled = advanced
-        if not advanced:
-            scheduled, self._scheduled = self._scheduled, []
+        scheduled, advanced = self._oldest()
         ended: list[SequenceGroup] = []
         for item in scheduled:
             seq, group, _, num_tokens, num_samples, drafts = item
@@ -277,10 +296,17 @@ class Scheduler:
                 if take_samples(self._state, seq, group, tokens):
                     ended.append(group)
                 continue
-            seq.pending = 0
+            seq.pending, seq.in_flight = 0, False
             if self._append(seq, group, tokens[0]):
                 ended.append(group)
         return ended
+
+    def _oldest(self) -> tuple[list[ScheduledSequence], bool]:
+        """Takes the step whose results come next, and says whether it was counted as computed."""
+        if self._advanced:
+            return self._advanced.popleft(), True
+        scheduled, self._scheduled = self._scheduled, []
+        return scheduled, False
 
     def take_accepted(self) -> tuple[list[ScheduledSequence], list[SequenceGroup]]:
         """Takes one more token of each row with drafts of which more are accepted.
@@ -320,9 +346,14 @@ class Scheduler:
                 )
         self._accepted = []
 
+    def drop_step(self) -> None:
+        """Forgets the step that `update` would take; all of its sequences must have ended."""
+        self._oldest()
+
     def drop_steps(self) -> None:
         """Forgets planned steps without results; all their sequences must have ended."""
-        self._scheduled, self._advanced, self._accepted = [], [], []
+        self._advanced.clear()
+        self._scheduled, self._accepted = [], []
 
     def clear(self) -> None:
         """Aborts all requests and forgets all cached blocks, after an exception in any method.

@@ -61,3 +61,9 @@ class SchedulerOutput:
     adapters: list[tuple[int, Adapter]] = field(default_factory=list)
     preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
     num_batched_tokens: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do: no token to compute, and no block or adapter to move."""
+        moves = self.blocks_to_swap_in, self.blocks_to_swap_out, self.blocks_to_copy
+        return not (self.scheduled or self.adapters or any(moves))

@@ -40,6 +40,8 @@ class Sequence:
         num_computed_tokens: Leading positions whose KV is in the cache.
         pending: -(r + 1) while the next token is being sampled: it is sample r of a step whose
             tokens have not been returned yet. Else 0.
+        in_flight: Whether a step whose tokens have not been returned samples its next token, which
+            the steps behind are not fed: until then it must not be scheduled.
         finish_reason: "stop", "length" or "abort", as `SchedulerState.end` was told; None while
             unfinished. A beam that no new one continues ends with "abort".
         stop_reason: The stop string or stop token id; None for end of sequence.
@@ -61,6 +63,7 @@ class Sequence:
     seq_id: int = -1
     num_computed_tokens: int = 0
     pending: int = 0
+    in_flight: bool = False
     status: SequenceStatus = SequenceStatus.WAITING
     finish_reason: str | None = None
     stop_reason: int | str | None = None

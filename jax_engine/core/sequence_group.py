@@ -173,6 +173,11 @@ class SequenceGroup:
     def unfinished(self) -> list[Sequence]:
         return [seq for seq in self.part if seq.finish_reason is None]
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether a sequence waits for a token of a step that was not collected."""
+        return any([seq.in_flight for seq in self.unfinished()])
+
     def attached(self) -> list[Sequence]:
         """The unfinished sequences that may be scheduled now."""
         if len(self.seqs) == 1:

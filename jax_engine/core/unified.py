@@ -5,30 +5,51 @@ of prompts, decodes and recomputation are the same thing. Running groups come fi
 swapped out, then waiting ones; always oldest first, and no group overtakes a blocked one.
 """
 
+from typing import NamedTuple
+
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState
 
 
-def schedule(state: SchedulerState, out: SchedulerOutput) -> None:
+class Share(NamedTuple):
+    """What a step takes at most, where others are in flight that should have as much.
+
+    Attributes:
+        running: Sequences of running groups. A group is not divided: it may be a few more.
+        waiting: Groups that were waiting.
+    """
+
+    running: int
+    waiting: int
+
+
+ALL = Share(2**31, 2**31)
+
+
+def schedule(state: SchedulerState, out: SchedulerOutput, share: Share = ALL) -> None:
     """Fills `out` with one step."""
     total = state.limits.max_num_batched_tokens
-    budget = continue_running(state, out, total)
+    budget = continue_running(state, out, total, share.running)
     if not out.preempted:
         budget = resume_swapped(state, out, budget)
         if not state.swapped:
-            budget = admit_waiting(state, out, budget)
+            budget = admit_waiting(state, out, budget, share.waiting)
     out.num_batched_tokens = total - budget
 
 
-def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Schedules running groups, preempting younger ones for blocks; returns the budget left."""
+def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int, most: int) -> int:
+    """Schedules running groups, preempting younger ones for blocks; returns the budget left.
+
+    Args:
+        most: As `Share.running`.
+    """
     manager, tables, append = state.manager, state.manager.tables, out.scheduled.append
     # A victim is popped from the end of this list, behind the current group: iterating stays valid,
     # and a group that was scheduled is never preempted.
     for group in state.running:
-        if budget == 0:
+        if budget == 0 or len(out.scheduled) >= most:
             break
         seq = group.seqs[0]
         start, length = seq.num_computed_tokens, len(seq.token_ids) + (seq.pending < 0)
@@ -55,6 +76,8 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
     manager = state.manager
     while state.swapped and budget > 0:
         group = state.swapped[0]
+        if group.in_flight:
+            break
         runs = plan_chunks(state, group, budget)
         seqs = group.attached()
         # Head-room of a block per sequence, also for those that this step's budget leaves out
@@ -69,12 +92,17 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
     return budget
 
 
-def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Admits waiting groups, past their cached prefixes; returns the budget left."""
+def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int, most: int) -> int:
+    """Admits waiting groups, past their cached prefixes; returns the budget left.
+
+    Args:
+        most: As `Share.waiting`.
+    """
     manager, block_size = state.manager, state.manager.block_size
-    while state.waiting and budget > 0:
+    last = len(state.waiting) - most
+    while state.waiting and budget > 0 and len(state.waiting) > last:
         group = state.waiting[0]
-        if not state.fits(group):
+        if group.in_flight or not state.fits(group):
             break
         seq = group.leader
         hits = []

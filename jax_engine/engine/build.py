@@ -22,6 +22,7 @@ from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
+from jax_engine.engine.stages import check_stages
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.lora.modules import Modules
@@ -32,12 +33,20 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
 from jax_engine.parallel.mesh import num_there
-from jax_engine.parallel.seat import Seat, own_rank, seats, take_seat
+from jax_engine.parallel.seat import (
+    Seat,
+    others_gave_up,
+    own_rank,
+    own_stage,
+    seats,
+    take_seat,
+)
 from jax_engine.processes.cores import cores_of_ranks, own_cores
 from jax_engine.processes.places import ANYWHERE, Place
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RunnerClient
+from jax_engine.processes.stage_link import Folders, StageLink
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
@@ -55,6 +64,7 @@ from jax_engine.worker.memory import (
     profile_memory,
     useful_blocks,
 )
+from jax_engine.worker.stage_runner import StageRunner
 from jax_engine.worker.step_shape import StepShape, largest_step_shape
 from jax_engine.worker.worker import Worker
 
@@ -137,6 +147,7 @@ def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
 
 
 def _build(config: EngineConfig, place: Place) -> EngineParts:
+    check_stages(config)
     client, with_tokenizer = None, not config.skip_tokenizer_init
     if _backend(config) != "uni":
         client, found = remote_runners(config, place)
@@ -168,6 +179,8 @@ def _backend(config: EngineConfig) -> Backend:
     """Where the model runs. XLA makes a CPU several devices only where JAX has not begun."""
     if config.distributed_executor_backend is not None:
         return config.distributed_executor_backend
+    if config.pipeline_parallel_size > 1:
+        return "mp"
     if config.tensor_parallel_size == 1 or not this_device().in_host_memory:
         return "uni"
     return "mp" if num_there() < config.tensor_parallel_size else "uni"
@@ -198,6 +211,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         batch_invariant=batch_invariant,
         in_order_of_devices=in_order_of_devices(config),
         tensor_parallel_size=config.tensor_parallel_size,
+        stage=own_stage(),
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)
@@ -259,7 +273,9 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         " with those of the draft model" if draft else "",
     )
     head = model.head
-    return Runners(model.config, model.source, memory, limits, head, worker, drafting, tokenizer)
+    return Runners(
+        model.all_layers, model.source, memory, limits, head, worker, drafting, tokenizer
+    )
 
 
 def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[RunnerClient, Runners]:
@@ -276,24 +292,25 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
         JaxEngineError: As `build_runners`.
     """
     size, sent = config.tensor_parallel_size, settings_of_runners(config)
+    stages = config.pipeline_parallel_size
     host = RayHost() if config.distributed_executor_backend == "ray" else None
-    several = is_process_each(size)
+    several = stages > 1 or is_process_each(size)
     variables = place.environment
     mine = place.cores or own_cores()
-    cores = cores_of_ranks(size if several else 1, {**os.environ, **variables}, mine)
+    cores = cores_of_ranks(config.world_size if several else 1, {**os.environ, **variables}, mine)
     if not several:
         told_first: list[Any] = [(sent, None, cores[0] or place.cores)]
         client = RunnerClient(
             RUNNER_MODULE, told_first, num_devices=size, variables=variables, host=host
         )
     else:
-        memory, of_ranks = seats(size)
+        memories, of_ranks = seats(size, stages)
         if host is not None:  # nobody inherits a descriptor
-            where = f"/proc/{os.getpid()}/fd/{memory.fd}"
-            of_ranks = [seat._replace(memory=where) for seat in of_ranks]
+            own = f"/proc/{os.getpid()}/fd"
+            of_ranks = [seat._replace(memory=f"{own}/{seat.memory}") for seat in of_ranks]
         told_first = [(sent, seat, own) for seat, own in zip(of_ranks, cores, strict=True)]
         client = RunnerClient(
-            RUNNER_MODULE, told_first, memory=memory, variables=variables, host=host
+            RUNNER_MODULE, told_first, memories=memories, variables=variables, host=host
         )
     told, sizes = client.known[0]
     check_alike([sizes for _, sizes in client.known])
@@ -303,19 +320,26 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
 
 
 def told_runners(
-    config: EngineConfig, seat: Seat | None
+    config: EngineConfig, seat: Seat | None, folders: Folders
 ) -> tuple[tuple[Runners, list[Capabilities]], list[Runner]]:
     """For a process of `remote_runners`: what it tells, all of it plain data, and its runners.
 
     Args:
         seat: Which of several processes it is; None: it is alone.
+        folders: Of its sockets, and of those of the next stage.
     """
     if seat is not None:
         take_seat(seat)
     enable_compilation_cache()
     with allocating(ALL):
         found = build_runners(config, with_tokenizer=False)
-    runners = [found.worker, *([found.draft.runner] if found.draft else [])]
+    stage, num_stages = own_stage()
+    worker = found.worker
+    if num_stages > 1:
+        assert isinstance(worker, Worker), "it was built here"
+        link = StageLink(folders, others_gave_up, has_before=stage > 0)
+        worker = StageRunner(worker, link, num_stages)
+    runners = [worker, *([found.draft.runner] if found.draft else [])]
     absent: Any = None
     draft = replace(found.draft, runner=absent) if found.draft else None
     told = replace(found, worker=absent, draft=draft)
@@ -443,6 +467,7 @@ def build_scheduler(
         max_loras=sizes.max_loras,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,
         max_samples=sizes.max_samples,
+        max_concurrent_batches=sizes.max_concurrent_batches,
     )
 
 
@@ -496,7 +521,7 @@ def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
 
     One process writes down what all of its devices have, and copies once. Several have their own.
     """
-    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
+    block = block_bytes(model.all_layers, config.block_size, resolve_cache_dtype(config))
     return block if own_rank() is None else block * config.tensor_parallel_size
 
 
@@ -524,7 +549,7 @@ def _memory(
     """
     slots = _slots(config, model)
     dtype = resolve_cache_dtype(config)
-    block = block_bytes(model.config, config.block_size, dtype)
+    block = block_bytes(model.all_layers, config.block_size, dtype)  # stages are on one machine
     weights, scratch = model.num_bytes, 0
     copied = model.mesh is not None and model.mesh.copies_cache
     if own_rank() is not None or copied:  # all have their blocks in the same memory

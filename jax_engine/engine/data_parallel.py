@@ -38,7 +38,7 @@ def build_engines(config: EngineConfig) -> list[LLMEngine]:
 
     # If one of them cannot be built, nobody keeps the others: their processes end.
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(build, places(count, config.tensor_parallel_size)))
+        return list(pool.map(build, places(count, config.world_size)))
 
 
 class Routes:

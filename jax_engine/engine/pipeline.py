@@ -3,8 +3,13 @@
 The next step reads the tokens of the one before on the device, so it need not wait for the host
 (the slides' lightweight runtime). The host learns one step late that a sequence has ended, which
 costs one computed token that is dropped. Outputs are the same with and without look-ahead.
+
+With several stages, which work on different steps, as many steps are in flight. Tokens are drawn in
+the last stage, so the first one does not know them: a sequence waits for its token, and the steps
+behind are of other sequences, or of the next chunks of prompts.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,8 +45,11 @@ class StepInFlight:
 class StepPipeline:
     """At most two steps at a time: one whose tokens are awaited, and one ahead of it.
 
+    With several stages it is one step for each of them.
+
     Args:
-        look_ahead: If False, each step is planned when the tokens of the one before are known.
+        look_ahead: If False, each step is planned when the tokens of the one before are known. With
+            several stages, guesses (`speculator`) are verified only so.
         speculator: Proposes drafts for steps that are not planned ahead; None for no drafts.
 
     Attributes:
@@ -57,12 +65,14 @@ class StepPipeline:
         look_ahead: bool,
         speculator: Speculator | None = None,
     ) -> None:
-        self.look_ahead, self._speculator = look_ahead, speculator
+        self._num_stages = runner.capabilities.max_concurrent_batches
+        self.look_ahead = look_ahead and (self._num_stages == 1 or speculator is None)
+        self._speculator = speculator
         self.closed: list[int] = []
         self.mask_seconds = 0.0
         self._scheduler = scheduler
         self._runner, self._sizes = runner, runner.capabilities
-        self._ahead: StepInFlight | None = None
+        self._flight: deque[StepInFlight] = deque()
         self._restart = False
         self._taken_at = 0.0
         self._opened: dict[int, RequestSetup] = {}
@@ -83,10 +93,10 @@ class StepPipeline:
     def restart(self) -> Literal[True]:
         """Forgets all KV blocks, cached ones too, before the next step is planned.
 
-        A step in flight is finished first: its KV was valid when it was launched.
+        Steps in flight are finished first: their KV was valid when they were launched.
         """
         self._restart = True
-        if self._ahead is None:
+        if not self._flight:
             self._forget_blocks()
         return True
 
@@ -100,17 +110,22 @@ class StepPipeline:
         Raises:
             OutOfMemoryError: The device or the host has too little memory for it.
         """
-        current, self._ahead = self._ahead, None
-        if current is None or _useless(current):
+        flight = self._flight
+        while flight and _useless(flight[0]):
+            flight.popleft()
+            self._scheduler.drop_step()
+        if not flight:
             self._scheduler.drop_steps()
             if self._restart:
                 self._forget_blocks()
             drafts = self._speculator.propose(self._scheduler) if self._speculator else None
-            current = self._launch(self._scheduler.schedule(drafts), now)
-        if self.look_ahead and _prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens:
-            self._ahead = self._launch_ahead(current.plan, now)
-            if self._speculator and not self._ahead and not self._restart:
-                self._speculator.follow(self._scheduler, current.plan, current.ticket)
+            flight.append(self._launch(self._scheduler.schedule(drafts), now))
+        current, depth = flight[0], self._depth(flight[0].plan)
+        while len(flight) < depth and (ahead := self._launch_ahead(flight[-1].plan, now)):
+            flight.append(ahead)
+        flight.popleft()
+        if depth > 1 and self._speculator and not flight and not self._restart:
+            self._speculator.follow(self._scheduler, current.plan, current.ticket)
         result = self._runner.collect(current.ticket)
         if self._speculator:
             self._speculator.read(current.plan)
@@ -129,7 +144,8 @@ class StepPipeline:
 
     def clear(self) -> None:
         """Forgets all steps after a failure; their requests must have ended."""
-        self._ahead, self._restart = None, False
+        self._flight.clear()
+        self._restart = False
         self._opened, self.closed = {}, []
         if self._speculator is not None:
             self._speculator.forget_steps()
@@ -140,6 +156,14 @@ class StepPipeline:
         self._scheduler.recompute_all()
         self._scheduler.block_manager.reset_prefix_cache()
 
+    def _depth(self, current: SchedulerOutput) -> int:
+        """How many steps there may be at once while this one is computed."""
+        if not self.look_ahead:
+            return 1
+        if self._num_stages > 1:
+            return self._num_stages
+        return 2 if _prompt_tokens(current) <= self._sizes.look_ahead_tokens else 1
+
     def _launch_ahead(self, plan: SchedulerOutput, now: float) -> StepInFlight | None:
         """Launches the step after this one, if it needs none of the tokens that this one draws."""
         if self._restart or not self._scheduler.can_advance():
@@ -147,9 +171,12 @@ class StepPipeline:
         if self._speculator and self._speculator.waits(plan):
             return None
         self._scheduler.advance()
-        step = self._launch(self._scheduler.schedule(), now)
-        # Without rows all sequences wait for their last token; the step may still move blocks.
-        return step if step.plan.scheduled else None
+        ahead = self._scheduler.schedule()
+        if ahead.is_empty:
+            return None
+        step = self._launch(ahead, now)
+        # Without rows all sequences wait for their tokens; the step may still move blocks.
+        return step if ahead.scheduled else None
 
     def _launch(self, plan: SchedulerOutput, now: float) -> StepInFlight:
         parts = constrained_samples(plan)

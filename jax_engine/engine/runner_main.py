@@ -9,20 +9,22 @@ from typing import Any
 
 from jax_engine.processes.cores import stay_on
 from jax_engine.processes.runner_process import serve
+from jax_engine.processes.stage_link import Folders
 from jax_engine.step import Runner
 
 
-def build(settings: tuple[Any, Any, list[int]]) -> tuple[Any, Sequence[Runner]]:
+def build(settings: tuple[Any, Any, list[int]], folders: Folders) -> tuple[Any, Sequence[Runner]]:
     """The runners of an engine, and what the driver gets to know of them.
 
     Args:
         settings: The engine's, the `Seat` of this process among several, and its cores.
+        folders: Of its sockets, and of those of the next stage.
     """
-    *given, cores = settings
+    config, seat, cores = settings
     stay_on(cores)
     from jax_engine.engine.build import told_runners
 
-    return told_runners(*given)
+    return told_runners(config, seat, folders)
 
 
 if __name__ == "__main__":

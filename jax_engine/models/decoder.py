@@ -32,6 +32,7 @@ from jax_engine.weights.format import Formats, Weight, WeightFormat
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
+Stream = tuple[Float[Array, "T E"], Float[Array, "T E"]]  # the first two: what a stage hands on
 EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, where others have one
 
 
@@ -147,7 +148,11 @@ def _choices(spec: AttentionSpec) -> tuple[Array | None, Array | None]:
 class Decoder(nnx.Module):  # type: ignore[misc]
     """Computes hidden states from token ids over a paged KV cache, and logits from hidden states.
 
+    One of several stages (`jax_engine/parallel/stages.py`) has some of the layers. All but the
+    first have no embedding, all but the last no norm and no head.
+
     Attributes:
+        embed: the embedding, or None.
         embed_norm: the norm of the embedding, or None.
         positions: [P, E], the table that is added to the embedding, or None.
         groups: one LayerStack for each group of the specification.
@@ -161,23 +166,25 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
         table = formats.products if spec.tied else formats.lookup
-        self.embed = Embedding(
-            spec.vocab_size, spec.width, dtype=dtype, weight_format=table, shared_by=spec.shared_by
-        )
-        rows, norm = spec.learned_positions, spec.embedding_norm
+        begins, ends, shared_by = spec.has_embedding, spec.has_head, spec.shared_by
+        embedding = functools.partial(Embedding, spec.vocab_size, spec.width, shared_by=shared_by)
+        is_read = begins or (ends and spec.tied)
+        self.embed = embedding(dtype=dtype, weight_format=table) if is_read else None
+        rows, norm = (spec.learned_positions, spec.embedding_norm) if begins else (None, None)
         lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
         self.positions = None if rows is None else Embedding(rows, spec.width, **lookup)
         self.embed_norm = None if norm is None else Norm(norm, spec.width)
-        firsts = [spec.numbers(number, 0).start for number in range(len(spec.groups))]
+        numbers = [spec.numbers(number, 0) for number in range(len(spec.groups))]
+        firsts = [one.start - spec.first_layer for one in numbers]
         self.groups = nnx.List(
             [
                 LayerStack(group, spec.width, first, **matrices)
                 for group, first in zip(spec.groups, firsts, strict=True)
             ]
         )
-        self.norm = None if spec.norm is None else Norm(spec.norm, spec.width)
+        self.norm = Norm(spec.norm, spec.width) if ends and spec.norm is not None else None
         head = functools.partial(Linear, spec.width, spec.vocab_share, bias=spec.head_bias)
-        self.lm_head = None if spec.tied else head(**matrices)
+        self.lm_head = head(**matrices) if ends and not spec.tied else None
 
     def __call__(
         self,
@@ -186,17 +193,36 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         kv_cache: Shaped[Array, "L kv N K B D"],
     ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
+        stream, kv_cache = self.run_layers(self.first_stream(token_ids, batch), batch, kv_cache)
+        return self.read(stream, batch), kv_cache
+
+    def first_stream(self, token_ids: Int[Array, " T"], batch: Batch) -> Stream:
+        """What the first layer reads."""
         embedded = self.embedded(token_ids, batch)
-        dtype = self.groups[0].places[0].attention.o.result_dtype(embedded.dtype)
-        carry = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
+        dtype = self.dtypes(embedded.dtype)[0]
+        return embedded.astype(dtype), jnp.zeros_like(embedded)
+
+    def dtypes(self, dtype: jnp.dtype) -> tuple[jnp.dtype, jnp.dtype]:
+        """Those of a stream whose residual has this one."""
+        return self.groups[0].places[0].attention.o.result_dtype(dtype), dtype
+
+    def run_layers(
+        self, stream: Stream, batch: Batch, kv_cache: Shaped[Array, "L kv N K B D"]
+    ) -> tuple[Stream, Shaped[Array, "L kv N K B D"]]:
+        """What the next layer would read, and the cache with the K/V of these."""
+        carry = (*stream, kv_cache)
         for group in self.groups:
             carry = group(carry, batch)
-        x, residual, kv_cache = carry
-        return _read(self.norm, x, residual, batch)[0], kv_cache
+        return carry[:2], carry[2]
+
+    def read(self, stream: Stream, batch: Batch) -> Float[Array, "T E"]:
+        """The normed hidden states behind the last layer."""
+        return _read(self.norm, *stream, batch)[0]
 
     @jax.named_scope("embed")
     def embedded(self, token_ids: Int[Array, " T"], batch: Batch) -> Float[Array, "T E"]:
-        """The vectors that the first layer reads."""
+        """The vectors that the first layer reads, in a model or stage with an embedding."""
+        assert self.embed is not None, "only the first stage is given token ids"
         embedded = self.embed(token_ids, batch.adapters)
         if self.positions is not None:
             embedded = embedded + self.positions(batch.positions)
@@ -219,10 +245,12 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         Args:
             adapters: Which of these rows have which adapter.
         """
-        weight, bias, slots = self.embed.weight, None, self.tied_slots
+        head = self.embed if self.lm_head is None else self.lm_head
+        assert head is not None, "only the last stage has a head"
+        bias, slots = None, self.tied_slots
         if self.lm_head is not None:
-            weight, bias, slots = self.lm_head.weight, self.lm_head.bias, self.lm_head.slots
-        logits: Array = weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))
+            bias, slots = self.lm_head.bias, self.lm_head.slots
+        logits: Array = head.weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))
         if slots is not None and adapters is not None:
             add, arrays = device_operations().add_low_rank, slots.get_value()
             low = LowRank(hidden, arrays, slots.layout, jnp.int32(0), adapters, add)

@@ -25,7 +25,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.heads import PoolingHead, random_head, read_head
-from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state
+from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
 from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
@@ -37,6 +37,7 @@ from jax_engine.parallel.cuts import kv_heads
 from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
 from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
 from jax_engine.parallel.seat import own_rank
+from jax_engine.parallel.stages import layers_of_stages, staged
 from jax_engine.weights.format import WeightFormat
 from jax_engine.weights.transforms import Transform
 
@@ -61,6 +62,7 @@ class LoadedModel:
         mesh: the devices of this process that share the model; None: it has one. With several,
             the graph is one share's, and `config.spec` the whole model with a KV head for each. In
             a process that shares the model with others, both are the share's.
+        whole: the configuration of all stages together, where `config` is that of one; else None.
     """
 
     config: ModelConfig
@@ -72,6 +74,12 @@ class LoadedModel:
     head: PoolingHead | None = None
     kv_scales: np.ndarray | None = None
     mesh: DeviceMesh | None = None
+    whole: ModelConfig | None = None
+
+    @property
+    def all_layers(self) -> ModelConfig:
+        """The configuration with the layers of all stages."""
+        return self.whole or self.config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +135,7 @@ def open_model(
     batch_invariant: bool = False,
     in_order_of_devices: bool = False,
     tensor_parallel_size: int = 1,
+    stage: tuple[int, int] = (0, 1),
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -140,13 +149,14 @@ def open_model(
             to int8 with a scale for each row, and inputs for each token.
         batch_invariant: products add in one order for any number of rows: see `make_batch`.
         in_order_of_devices: one device adds up as several do, which share a model: see `in_leaves`.
-        tensor_parallel_size: the number of devices that share the model.
+        tensor_parallel_size: the number of devices that share the model, or each stage of it.
+        stage: which stage of the model this is, and of how many.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
         ConfigError: an unknown architecture or format, max_model_len beyond the model's,
             weights in codes with `batch_invariant`, or a number of devices that cannot share the
-            model or that do not exist.
+            model or that do not exist, or more stages than layers.
         WeightsError: a file is unreadable, or the tensors are not those of the configuration.
         OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
@@ -166,6 +176,20 @@ def open_model(
         tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
         starts = starts_of_layers(tensors.transforms.values())
         kv_scales = read_scales(tensors.source, starts, spec)
+    num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
+    whole, of_whole = None, sum(leaf.num_bytes for leaf in leaves.values())
+    layers = layers_of_stages(spec.num_layers, stage[1])[stage[0]]
+    if stage[1] > 1:
+        whole, spec = config, staged(spec, layers)
+        config = dataclasses.replace(config, spec=spec)
+        graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
+        leaves = abstract_leaves(state, spec)
+        if tensors is not None:
+            transforms = transforms_of(leaves, config.weights)
+            tensors = dataclasses.replace(tensors, transforms=transforms)
+        if kv_scales is not None:
+            kv_scales = kv_scales[layers.start : layers.stop]
+    of_stage = sum(leaf.num_bytes for leaf in leaves.values())
     share, shares = spec, None
     if tensor_parallel_size > 1:
         share, rank, size = divided(spec, tensor_parallel_size), own_rank(), tensor_parallel_size
@@ -185,13 +209,14 @@ def open_model(
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         own = abstract_leaves(state, share)
-    num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
     mesh = None
     if shares is not None:
         shares = dataclasses.replace(shares, leaves=own)
         state = jax.tree.map(shares.mesh.abstract, state)
         mesh, held, heads = _held(spec, share, shares.mesh)
         config = dataclasses.replace(config, spec=held)
+        if whole is not None:
+            whole = dataclasses.replace(whole, spec=divided(whole.spec, tensor_parallel_size))
         if kv_scales is not None:
             kv_scales = kv_scales[:, :, heads]
     abstract = LoadedModel(
@@ -204,10 +229,11 @@ def open_model(
         head=_head(config, tensors, seed),
         kv_scales=kv_scales,
         mesh=mesh,
+        whole=whole,
     )
     if this_device().in_host_memory:
-        what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
-        check_fits(what, abstract.num_bytes)
+        what = f"{num_parameters} parameters in {abstract.all_layers.spec.num_layers} layers"
+        check_fits(what, abstract.num_bytes * of_whole // of_stage)  # all stages are in it
     return ModelFiles(abstract, own, gguf, tensors, seed, shares)
 
 

@@ -8,4 +8,5 @@ same step on the same tokens; `Attention.o` and `Mlp.down` end in a sum over the
     sums.py       what devices say to each other inside of a step
     mesh.py       the devices of one process, and arrays that lie on all of them
     seat.py       which of several processes this is, where each is a device
+    stages.py     which layers each of several stages has (pipeline parallelism)
 """

@@ -1,6 +1,7 @@
 """Which of several processes that share a model this one is.
 
 On a CPU each process is a device: it has one share of the weights and of the KV cache, and no mesh.
+Those of one stage of the model meet in memory of their own.
 """
 
 import os
@@ -14,14 +15,16 @@ class Seat(NamedTuple):
     """What a process gets to know before it builds its share.
 
     Attributes:
-        rank: From 0.
-        size: How many processes there are.
+        rank: From 0, among the processes of its stage.
+        size: How many processes its stage has.
         memory: The memory in which they meet: an inherited descriptor, or a path to open.
     """
 
     rank: int
     size: int
     memory: int | str
+    stage: int = 0
+    num_stages: int = 1
 
     def opened(self) -> SharedMemory:
         """The memory, mapped into this process."""
@@ -30,13 +33,20 @@ class Seat(NamedTuple):
         return SharedMemory(self.size, own)
 
 
-def seats(size: int) -> tuple[SharedMemory, list[Seat]]:
-    """New memory for so many processes, and their seats."""
-    memory = SharedMemory(size)
-    return memory, [Seat(rank, size, memory.fd) for rank in range(size)]
+def seats(size: int, num_stages: int = 1) -> tuple[list[SharedMemory], list[Seat]]:
+    """New memory for each stage, of so many processes, and the seats: those of the first stage
+    first.
+    """
+    memories = [SharedMemory(size) for _ in range(num_stages)]
+    return memories, [
+        Seat(rank, size, memory.fd, stage, num_stages)
+        for stage, memory in enumerate(memories)
+        for rank in range(size)
+    ]
 
 
 _own: Seat | None = None
+_memory: SharedMemory | None = None
 
 
 def take_seat(seat: Seat) -> None:
@@ -45,7 +55,10 @@ def take_seat(seat: Seat) -> None:
     Raises:
         ConfigError: The kernels with which they meet do not run here.
     """
-    global _own
+    global _own, _memory
+    _own, _memory = seat, seat.opened()
+    if seat.size == 1:
+        return
     from cpu_kernels.compiling.availability import failure, failure_on_demand
 
     reason = failure() or failure_on_demand("cpu_kernels.meeting")
@@ -57,10 +70,19 @@ def take_seat(seat: Seat) -> None:
         )
     from cpu_kernels.meeting.place import take_place
 
-    take_place(seat.opened(), seat.rank)
-    _own = seat
+    take_place(_memory, seat.rank)
 
 
 def own_rank() -> int | None:
-    """Which of several processes this is; None: it is alone with its devices."""
-    return None if _own is None else _own.rank
+    """Which of several processes of a stage this is; None: it is alone with its devices."""
+    return None if _own is None or _own.size == 1 else _own.rank
+
+
+def own_stage() -> tuple[int, int]:
+    """Which stage of the model this process has, and how many there are."""
+    return (0, 1) if _own is None else (_own.stage, _own.num_stages)
+
+
+def others_gave_up() -> bool:
+    """Whether a process of this model has failed, so that nobody must wait for it."""
+    return _memory is not None and _memory.aborted

@@ -10,5 +10,6 @@ ray_actor.py        a process that Ray starts, as an actor
 ray_child.py        that process, seen from its driver
 runner_process.py   the process: its sockets, its beats, its log
 runner_server.py    what it does with each call
+stage_link.py       what a process hands on to the one with the next layers
 wire.py             what the two say to each other
 """

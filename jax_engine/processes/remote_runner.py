@@ -67,8 +67,9 @@ class RemoteRunner:
 
     def measure_costs(self) -> PreemptionCosts:
         """See `Runner`."""
-        costs: PreemptionCosts = self._ask("measure_costs")
-        return costs
+        each = self.client.ask_stages(self._place, "measure_costs")
+        blocks = sum(one.seconds_per_block for one in each)  # a step goes through all stages
+        return PreemptionCosts(blocks, sum(one.seconds_per_token for one in each))
 
     def compile_ahead(
         self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True

@@ -92,6 +92,7 @@ class RunnerChild:
         start: What starts it, in place of `start_child`.
 
     Attributes:
+        folder: That of the sockets.
         calls, answers: The sockets.
     """
 
@@ -106,22 +107,20 @@ class RunnerChild:
         step_timeout: float,
         start: "Start | None" = None,
     ) -> None:
-        self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
+        self.folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
         context = Context()
         self.calls, self.answers, news = (
-            bind(context, kind, f"{self._folder}/{name}")
+            bind(context, kind, f"{self.folder}/{name}")
             for kind, name in ((zmq.PUSH, COMMANDS), (zmq.PULL, ANSWERS), (zmq.PULL, NEWS))
         )
         child = (start or start_child)(
-            module, self._folder, variables=variables, inherited=inherited
+            module, self.folder, variables=variables, inherited=inherited
         )
-        fate.add(child, self._folder)
+        fate.add(child, self.folder)
         self.pid = child.pid
         self._watch = watch = Watch(child, news, fate, rank, step_timeout)
         sockets = self.calls, self.answers, news
-        self.close = weakref.finalize(
-            self, _end, watch, context, sockets, self._folder, os.getpid()
-        )
+        self.close = weakref.finalize(self, _end, watch, context, sockets, self.folder, os.getpid())
 
     def watch_no_more(self) -> None:
         """Its end is no problem any more."""

@@ -1,7 +1,8 @@
 """Calls the methods of a runner that is in another process, or shared by several.
 
-Each process gets each call, and they carry out the same steps: the first one's answers count. They
-tell a digest of each step that they have carried out. If these differ, the step has failed.
+Each process gets each call, and they carry out the same steps. Each has a share of all layers, or
+of those of one stage. The answers of the first process of the last stage count. The processes of a
+stage tell a digest of each step that they have carried out. If these differ, the step has failed.
 """
 
 import logging
@@ -17,6 +18,7 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine.errors import EngineDeadError, StepFailedError
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.runner_child import POLL_S, Fate, RunnerChild
+from jax_engine.processes.stage_link import Folders
 from jax_engine.processes.wire import Answer, Call, message
 from jax_engine.step import StepResult
 
@@ -32,7 +34,8 @@ class RunnerClient:
             it.
         num_devices: Devices that a process must have where the host's cores are the devices.
         variables: Environment variables to set in each process.
-        memory: In which several processes meet; it is this client's from now on.
+        memories: In which several processes meet, those of each stage in one of them, in the order
+            of the ranks. They are this client's from now on.
         step_timeout: Seconds after which a call of a step has hung, compiling and waiting aside.
         host: What starts the processes, in place of `start_child`; it is this client's from now on.
 
@@ -51,37 +54,41 @@ class RunnerClient:
         *,
         num_devices: int = 1,
         variables: Mapping[str, str] | None = None,
-        memory: SharedMemory | None = None,
+        memories: Sequence[SharedMemory] = (),
         step_timeout: float = STEP_TIMEOUT_S,
         host: RayHost | None = None,
     ) -> None:
         level = logging.getLogger("jax_engine").getEffectiveLevel()
-        firsts = [pickle.dumps((level, each)) for each in settings]
-        self._memory, self._fate = memory, Fate()
-        if memory is not None:
+        self._memories, self._fate = memories, Fate()
+        self._each = len(settings) // max(1, len(memories))  # processes of a stage
+        for memory in memories:
             weakref.finalize(self, memory.close)
         self._children: list[RunnerChild] = []
         self.close = weakref.finalize(self, _end_all, self._children, host, os.getpid())
         self._number = self._recovered = 0
         self._dropped: list[int] = []
         try:
-            for rank in range(len(firsts)):
+            for rank in range(len(settings)):
                 child = RunnerChild(
                     module,
                     self._fate,
                     rank=rank,
                     variables={**(variables or {}), **forced_devices(num_devices)},
-                    inherited=[] if memory is None else [memory.fd],
+                    inherited=[memories[rank // self._each].fd] if memories else [],
                     step_timeout=step_timeout,
                     start=None if host is None else host.start,
                 )
                 self._children.append(child)
-            for child, first in zip(self._children, firsts, strict=True):
-                self._send(child, [first])
+            for rank, child in enumerate(self._children):
+                folders = Folders(child.folder, self._folder_of(rank + self._each))
+                self._send(child, [pickle.dumps((level, settings[rank], folders))])
             self.known = self._await(0)
         except BaseException:
             self.close()
             raise
+
+    def _folder_of(self, rank: int) -> str | None:
+        return self._children[rank].folder if rank < len(self._children) else None
 
     @property
     def pids(self) -> list[int]:
@@ -101,26 +108,34 @@ class RunnerClient:
         return self._post(runner, method, False, given, {})
 
     def ask(self, runner: int, method: str, *given: Any, **named: Any) -> Any:
-        """Calls a method; returns what it returns: True if all do.
+        """Calls a method; returns what it returns in the last stage: True if it does in all.
 
         Raises:
             EngineDeadError: The processes have ended, or were ended because one was stuck.
             StepFailedError: They have carried out different steps.
             Exception: What the method raised, or a call before it that nobody waited for.
         """
+        found = self.ask_stages(runner, method, *given, **named)
+        return all(found) if isinstance(found[0], bool) else found[-1]
+
+    def ask_stages(self, runner: int, method: str, *given: Any, **named: Any) -> list[Any]:
+        """As `ask`; what the method returns in each stage."""
         if method == "recover":
             self._abort()
         found = self._await(self._post(runner, method, True, given, named))
-        if method == "recover" and self._memory is not None:
-            self._memory.reset()  # all have recovered, so nobody is inside of a step
+        stages = [found[first:][: self._each] for first in range(0, len(found), self._each)]
+        if method == "recover":
+            for memory in self._memories:
+                memory.reset()  # all have recovered, so nobody is inside of a step
         if isinstance(found[0], StepResult):
-            _compare([each.digest for each in found])
-        return all(found) if isinstance(found[0], bool) else found[0]
+            for first, stage in enumerate(stages):
+                _compare([each.digest for each in stage], first * self._each)
+        return [all(stage) if isinstance(stage[0], bool) else stage[0] for stage in stages]
 
     def _abort(self) -> None:
         """Lets those go on who wait for one that has failed, and does not come."""
-        if self._memory is not None:
-            self._memory.abort()
+        for memory in self._memories:
+            memory.abort()
 
     def _post(
         self, runner: int, method: str, waits: bool, given: tuple[Any, ...], named: dict[str, Any]
@@ -191,15 +206,18 @@ class RemoteTicket:
         self._dropped.append(self.number)
 
 
-def _compare(digests: list[bytes]) -> None:
+def _compare(digests: list[bytes], first: int) -> None:
     """
+    Args:
+        first: The rank of the first of them.
+
     Raises:
         StepFailedError: They are not all the same.
     """
-    for rank, digest in enumerate(digests):
+    for rank, digest in enumerate(digests, first):
         if digest != digests[0]:
             raise StepFailedError(
-                f"a step failed: rank {rank} has carried out another one than rank 0 (digest "
+                f"a step failed: rank {rank} has carried out another one than rank {first} (digest "
                 f"{digest.hex()}, and {digests[0].hex()}), which is a bug: report it"
             )
 

@@ -14,6 +14,7 @@ import zmq
 from jax_engine.processes.awake import Awake, Work
 from jax_engine.processes.child import Context, connect, live_as_child
 from jax_engine.processes.runner_server import STEPS, RunnerServer, sendable
+from jax_engine.processes.stage_link import Folders
 from jax_engine.processes.wire import (
     ANSWERS,
     COMMANDS,
@@ -35,14 +36,15 @@ OWN = ("jax_engine", "pallas_kernels", "cpu_kernels")
 
 def serve(
     address: str,
-    build: Callable[[Any], tuple[Any, Sequence[Runner]]],
+    build: Callable[[Any, Folders], tuple[Any, Sequence[Runner]]],
     live: Callable[[str], None] | None = None,
 ) -> int:
     """Runs the process of a runner; returns its exit status.
 
     Args:
         address: The folder of the sockets.
-        build: Takes the driver's settings; returns what the driver gets to know, and the runners.
+        build: Takes the driver's settings and the folders; returns what the driver gets to know,
+            and the runners.
         live: Sees to it that this process ends with its driver; None: it is the driver's child.
     """
     (live or live_as_child)(address)
@@ -56,10 +58,10 @@ def serve(
     server = RunnerServer(send)
     threading.Thread(target=_beat, args=(news, server), daemon=True).start()
     try:
-        level, settings = pickle.loads(calls.recv())
+        level, settings, folders = pickle.loads(calls.recv())
         _send_lines(news, level)
         try:
-            known, server.runners = build(settings)
+            known, server.runners = build(settings, folders)
         except Exception as error:
             send(message(Answer(0, True), sendable(error)))
             return 1

@@ -73,7 +73,7 @@ class AsyncLLM:
         self._engines = EngineGroup(
             {"model": model, **settings, "data_parallel_size": 1},
             self.config.data_parallel_size,
-            devices_each=self.config.tensor_parallel_size,
+            devices_each=self.config.world_size,
             prefix_caching=self.config.prefix_caching,
             step_timeout=step_timeout,
         )

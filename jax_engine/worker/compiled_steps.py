@@ -78,6 +78,11 @@ class CompiledSteps:
         self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
         self.batch_invariant = batch_invariant
         self.set_weights(model, kv_scales)
+        self._width, self._stream_dtypes = model.config.spec.width, None
+        if not model.config.spec.has_embedding:
+            assert dtype is not None, "a stage is told the dtype of activations"
+            decoder = nnx.merge(model.graphdef, model.params)
+            self._stream_dtypes = decoder.dtypes(jnp.dtype(dtype))
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
@@ -104,30 +109,33 @@ class CompiledSteps:
         kv_cache: Shaped[Array, "L kv N K B D"],
         packed: np.ndarray | Int[Array, " P"],
         previous: Int[Array, " M"],
+        stream: Any = None,
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Starts one step. The cache is donated: the caller must not use it again.
 
         Args:
             previous: `token_ids` of the previous step, which may still be running.
+            stream: What the stage before has handed on (`Stream`); None in the first one.
         """
         if self.mesh is not None:
             packed, previous = self.mesh.everywhere((packed, previous))
-        kv_cache, output = self._run(shape, kv_cache, packed, previous)
+        handed = () if stream is None else (stream,)
+        kv_cache, output = self._run(shape, kv_cache, packed, previous, *handed)
         return kv_cache, output if self.mesh is None else self.mesh.first(output)
 
     def _run(
-        self, shape: StepShape, kv_cache: Any, packed: Any, previous: Any
+        self, shape: StepShape, kv_cache: Any, packed: Any, *others: Any
     ) -> tuple[Array, StepOutput]:
         if self.enforce_eager:
             step = self.function(shape, kv_cache)[0]
             outputs: tuple[Array, StepOutput] = step(
-                self._held(shape), kv_cache, jnp.asarray(packed), previous
+                self._held(shape), kv_cache, jnp.asarray(packed), *others
             )
             return outputs
         compiled = self._compiled.get(shape)
         if compiled is None:
             compiled = self.prepare(shape, kv_cache)
-        outputs = compiled(self._held(shape), kv_cache, packed, previous)
+        outputs = compiled(self._held(shape), kv_cache, packed, *others)
         return outputs
 
     def _held(self, shape: StepShape) -> list[Array]:
@@ -174,18 +182,30 @@ class CompiledSteps:
         return this_device().step_options(self.cudagraph_mode, decode_only=shape.decode_only)
 
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
-        """The step of one shape, and its arguments: weights, cache (to donate), plan, previous."""
+        """The step of one shape, and its arguments: weights, cache (to donate), plan, previous.
+
+        Of a stage that others precede, also what the one before hands on.
+        """
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
         previous = jax.ShapeDtypeStruct((self.max_rows,), jnp.int32)
 
-        def step(weights: Any, kv_cache: Any, packed: Any, previous: Any) -> Any:
+        def step(weights: Any, kv_cache: Any, packed: Any, previous: Any, *stream: Any) -> Any:
             with exact_products(self.dtype or kv_cache.dtype):
-                return self._step(shape, weights, kv_cache, packed, previous)
+                return self._step(shape, weights, kv_cache, packed, previous, *stream)
 
         if self.mesh is not None:
             results = self.mesh.kv_cache, WHOLE
             step = self.mesh.over(step, self._arguments(self.mesh), results)
-        return step, (self._held(shape), kv_cache, packed, previous)
+        handed = self.stream(shape.num_tokens)
+        more = () if handed is None else (handed,)
+        return step, (self._held(shape), kv_cache, packed, previous, *more)
+
+    def stream(self, num_tokens: int) -> Any:
+        """The shapes of what the stage before hands on (`Stream`); None in the first one."""
+        if self._stream_dtypes is None:
+            return None
+        shape = num_tokens, self._width
+        return tuple(jax.ShapeDtypeStruct(shape, one) for one in self._stream_dtypes)
 
     def _arguments(self, mesh: DeviceMesh) -> tuple[Any, ...]:
         """Where the arguments of a step lie that several devices share."""
@@ -201,8 +221,12 @@ class CompiledSteps:
         kv_cache: Shaped[Array, "L kv N K B D"],
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
+        stream: Any = None,
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
-        """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
+        """Runs all layers, which write and read the KV cache, then samples from the last tokens.
+
+        A stage that others follow samples nothing.
+        """
         own, slots = weights[: len(self.weights)], weights[len(self.weights) :]
         graphdef, params, kv_scales = jax.tree.unflatten(self._structure, own)
         model = nnx.merge(graphdef, params)
@@ -233,7 +257,12 @@ class CompiledSteps:
             batch_invariant=self.batch_invariant,
             adapters=adapters,
         )
-        hidden, kv_cache = model(plan.token_ids, batch, kv_cache)
+        if stream is None:
+            stream = model.first_stream(plan.token_ids, batch)
+        stream, kv_cache = model.run_layers(stream, batch, kv_cache)
+        if not model.spec.has_head:
+            return kv_cache, StepOutput(stream=stream)
+        hidden = model.read(stream, batch)
 
         def logits(rows: int) -> Float[Array, "R V"]:
             index = plan.logits_index[:rows]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 from jaxtyping import Array, Float
 
+from jax_engine.models.decoder import Stream
 from jax_engine.sampling.inputs import PackedSampling
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.worker.hidden_states import PooledStates
@@ -29,9 +30,11 @@ class StepOutput:
         unsampled: The sampler's inputs, in a split step only.
         prompt: Log-probabilities of the prompts' tokens, one row a token of the step.
         pooled: Hidden states, one row a sequence of the step.
+        stream: What a stage hands on to the next; the last one has all of the above instead.
     """
 
     sampled: SamplerOutput | None = None
     unsampled: Unsampled | None = None
     prompt: SamplerOutput | None = None
     pooled: PooledStates | None = None
+    stream: Stream | None = None

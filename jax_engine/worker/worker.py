@@ -13,6 +13,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -193,8 +194,12 @@ class Worker:
         """Times moves and steps, between two steps."""
         return measure_costs(self, self.steps, self.kv_cache, self._max_model_len)
 
-    def launch(self, step: Step) -> Ticket:
+    def launch(self, step: Step, stream: Any = None) -> Ticket:
         """Starts one step without waiting for it.
+
+        Args:
+            stream: What the stage before has handed on (`Stream`); None in the first stage, and
+                for a step with which nothing is computed but its time.
 
         Raises:
             WeightsError: An adapter cannot be held: see `AdapterSlots.write`.
@@ -208,7 +213,7 @@ class Worker:
         self.setups.update([(setup.number, setup) for setup in step.opened])
         self._move_blocks(step.moves)
         digest = self._digest(step)
-        ticket = self._start(step, digest) if step.rows else Ticket(None, None, 0, Wants())
+        ticket = self._start(step, digest, stream) if step.rows else Ticket(None, None, 0, Wants())
         ticket.digest = digest
         for number in step.closed:
             self.setups.pop(number, None)
@@ -221,7 +226,7 @@ class Worker:
         self._launched += 1
         return hashlib.blake2b(repr((self._launched, step.moves)).encode(), digest_size=16)
 
-    def _start(self, step: Step, digest: Any) -> Ticket:
+    def _start(self, step: Step, digest: Any, stream: Any) -> Ticket:
         table_width = self.capabilities.table_width
         previous, unread = self._last_tokens, step.unread
         if unread is not None:
@@ -235,7 +240,10 @@ class Worker:
         plan: np.ndarray | Int[Array, " P"] = packed
         if unread is not None:
             plan = self._moved(packed, shape, step, unread)
-        self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, plan, previous)
+        if stream is None:
+            stream = self._no_stream(shape)
+        arrays = plan, previous, stream
+        self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, *arrays)
         setups = [self.setups[row.request] for row in step.rows]
         wants = Wants(  # the shape tells most steps that nobody wants logits or states
             any([setup.wants_logprobs for setup in setups]),
@@ -249,12 +257,18 @@ class Worker:
         ticket.previous = previous
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
+        if output.unsampled is None:
             return ticket
         rows = split_fields(packed, shape, table_width)["sampling"]
         ticket.asks = asks_of(rows[:num_samples])
         if not step.masked:
             self.sample(ticket, None, None)
         return ticket
+
+    def _no_stream(self, shape: StepShape) -> Any:
+        """Zeros in place of what a stage before would hand on, if there is one."""
+        handed = self.steps.stream(shape.num_tokens)
+        return jax.tree.map(lambda one: np.zeros(one.shape, one.dtype), handed)
 
     def _unread_tokens(self, unread: Unread, samples: list[int]) -> Int[Array, " M"]:
         """What other steps have drawn, in place of the tokens of the step before."""
@@ -308,7 +322,7 @@ class Worker:
     def collect(self, ticket: Ticket) -> StepResult:
         """Waits for a step's tokens and brings them to the host."""
         output, sampled, wants = ticket.output, ticket.sampled, ticket.wants
-        if output is None:
+        if output is None or output.stream is not None:
             return StepResult([], digest=_digest_of(ticket, None))
         assert sampled is not None, "a masked step must be sampled before it is collected"
         count = ticket.num_samples

@@ -175,7 +175,7 @@ def test_after_a_failure_a_reset_and_the_step_ahead_are_forgotten(place: str) ->
     with pytest.raises(worker.Error):
         engine.step()
     check_idle(engine)
-    assert not worker.in_flight and not worker.setups and engine._pipeline._ahead is None
+    assert not worker.in_flight and not worker.setups and not engine._pipeline._flight
     found = launches(engine)
     engine.add_request("b", [0, 1, 1, 0, 1], free(3))
     engine.step()
@@ -184,7 +184,7 @@ def test_after_a_failure_a_reset_and_the_step_ahead_are_forgotten(place: str) ->
     with pytest.raises(worker.Error):
         engine.step()
     check_idle(engine)
-    assert engine._pipeline._ahead is None, "it holds memory of the device"
+    assert not engine._pipeline._flight, "it holds memory of the device"
 
 
 def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:

@@ -21,6 +21,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
     "engine/several_devices.py": ({"platform"}, "Python's, which tells of the host"),
+    "engine/stages.py": ({"platform"}, "Python's, which tells of the host"),
     "parallel/seat.py": ({"cpu_kernels"}, "the memory in which processes of a CPU meet"),
     "parallel/sums.py": ({"cpu_kernels"}, "the kernel by which they meet"),
     "processes/runner_client.py": ({"cpu_kernels"}, "that memory, which it makes anew"),

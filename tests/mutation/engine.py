@@ -192,20 +192,19 @@ STEPS: list[Mutant] = [
         f"{FOLDER}/pipeline.py",
         ("tests/engine/test_pipeline.py", *SHELL),
         (
-            "self._ahead, self._restart = None, False",
-            "self._restart = False",
+            "        self._flight.clear()\n",
+            "",
             "the step ahead is kept after a failed collect",
         ),
         (
-            "        step = self._launch(self._scheduler.schedule(), now)\n",
-            "        plan = self._scheduler.schedule()\n        try:\n"
-            "            step = self._launch(plan, now)\n        except RuntimeError:\n"
-            "            return None\n",
+            "        step = self._launch(ahead, now)\n",
+            "        try:\n            step = self._launch(ahead, now)\n"
+            "        except RuntimeError:\n            return None\n",
             "blocks that could not be moved are taken for moved",
         ),
         ("        self._runner.recover()\n", "", "a cache that is gone is used again"),
         (
-            "_prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens",
+            "_prompt_tokens(current) <= self._sizes.look_ahead_tokens",
             "True",
             "who comes while a long prompt is computed waits for two steps",
         ),

@@ -239,7 +239,11 @@ AHEAD: list[Mutant] = [
             "goes on after its last token by length",
         ),
         ("row += num_samples", "row += 1", "chunks of prompts are counted as samples"),
-        ("seq.pending = 0", "pass", "a token that has come is still waited for"),
+        (
+            "seq.pending, seq.in_flight = 0, False",
+            "pass",
+            "a token that has come is still waited for",
+        ),
     ),
     *plant(
         f"{FOLDER}/state.py",

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/parallel/seat.py",
         SAME_BITS,
-        ("seat.rank)\n    _own", "0)\n    _own", "all are the first in their kernels"),
+        ("take_place(_memory, seat.rank)", "take_place(_memory, 0)", "all are the first"),
     ),
     *plant(
         "jax_engine/models/load.py",

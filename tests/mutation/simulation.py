@@ -85,13 +85,12 @@ PIPELINE: list[Mutant] = plant(
     f"{ENGINE}/pipeline.py",
     TESTS,
     (
-        "        step = self._launch(self._scheduler.schedule(), now)\n",
-        "        plan = self._scheduler.schedule()\n        if not plan.scheduled:\n"
-        "            return None\n        step = self._launch(plan, now)\n",
+        "        if ahead.is_empty:\n",
+        "        if not ahead.scheduled:\n",
         "a step that only swaps moves nothing",
     ),
     (
-        "        self._restart = True\n        if self._ahead is None:",
+        "        self._restart = True\n        if not self._flight:",
         "        self._restart = True\n        if True:",
         "blocks are forgotten while a step is on its way",
     ),
@@ -333,7 +332,7 @@ CONTROLLER: list[Mutant] = [
             "seq.pending = -(row + 1) if row < 2 else -1",
             "a token of the step before is taken from another row",
         ),
-        ("            seq.pending = 0\n", "", "a token that has come is waited for"),
+        ("seq.pending, seq.in_flight = 0, False", "pass", "a token that has come is waited for"),
     ),
     *plant(
         f"{CORE}/state.py",

@@ -1,6 +1,7 @@
 """Any process of a model that several share is killed or stopped, at any step: a typed end.
 
-Two processes of a tiny model, which start anew for each example.
+Two processes of a tiny model, which start anew for each example: each has a part of all layers, or
+one of two stages.
 """
 
 import asyncio
@@ -37,9 +38,10 @@ BOUND_S = 15.0
 SHORT_S = 2.0
 FEW: dict[str, Any] = {
     "max_model_len": 40, "max_num_seqs": 8, "block_size": 4, "num_gpu_blocks_override": 13,
-    "preemption_mode": "swap", "swap_space": 0.01, "dtype": "float32", "tensor_parallel_size": 2,
+    "preemption_mode": "swap", "swap_space": 0.01, "dtype": "float32",
     "distributed_executor_backend": "mp",
 }  # fmt: skip
+SHARED = ("tensor_parallel_size", "pipeline_parallel_size")  # heads apart, or layers
 PROMPTS = ["abcde", "ab", "aaaaaa", "abcdefghijklmnopqrstu"]
 WHENS = ("prompts", "preempted", "aborted")  # what has just happened
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
@@ -155,21 +157,31 @@ def errors_of_calls(llm: LLM) -> list[type[BaseException]]:
     number=st.sampled_from(SIGNALS),
     ahead=st.booleans(),
     within=st.booleans(),
+    shared=st.sampled_from(SHARED),
 )
 @settings(max_examples=EXAMPLES)
-@example(when="preempted", later=1, rank=1, number=signal.SIGSTOP, ahead=True, within=True)
-@example(when="aborted", later=4, rank=0, number=signal.SIGKILL, ahead=False, within=False)
+@example("preempted", 1, 1, signal.SIGSTOP, True, True, SHARED[0])
+@example("aborted", 4, 0, signal.SIGKILL, False, False, SHARED[0])
+@example("preempted", 2, 0, signal.SIGSTOP, True, True, SHARED[1])
+@example("aborted", 3, 1, signal.SIGKILL, True, False, SHARED[1])
 def test_each_request_of_llm_ends_with_a_typed_error(
-    model: str, when: str, later: int, rank: int, number: int, ahead: bool, within: bool
+    model: str,
+    when: str,
+    later: int,
+    rank: int,
+    number: int,
+    ahead: bool,
+    within: bool,
+    shared: str,
 ) -> None:
     """Each waits in a call of its own; one that was aborted before may end as that."""
-    event(f"{when}, {signal.Signals(number).name}")
+    event(f"{shared}, {when}, {signal.Signals(number).name}")
     with nothing_left(), pytest.MonkeyPatch.context() as patch:
         for name in ("SILENCE_S", "START_S", "STILL_S"):
             patch.setattr(runner_child, name, HANG_S)
-        llm = LLM(model, **FEW, async_scheduling=ahead)
+        llm = LLM(model, **FEW, async_scheduling=ahead, **{shared: 2})
         client: Any = llm.llm_engine._client
-        pids, owned = client.pids, [child._folder for child in client._children]
+        pids, owned = client.pids, [child.folder for child in client._children]
 
         def strike() -> None:
             patch.setattr(runner_child, "SILENCE_S", SHORT_S)
@@ -197,21 +209,23 @@ def ranks(engine_pid: int) -> list[int]:
     number=st.sampled_from(SIGNALS),
     after=st.integers(0, 9),
     aborts=st.booleans(),
+    shared=st.sampled_from(SHARED),
 )
 @settings(max_examples=EXAMPLES)
-@example(victim=0, number=signal.SIGKILL, after=2, aborts=True)
-@example(victim="engine", number=signal.SIGSTOP, after=5, aborts=False)
+@example(victim=0, number=signal.SIGKILL, after=2, aborts=True, shared=SHARED[0])
+@example(victim="engine", number=signal.SIGSTOP, after=5, aborts=False, shared=SHARED[0])
+@example(victim=1, number=signal.SIGSTOP, after=3, aborts=True, shared=SHARED[1])
 def test_each_request_of_a_server_ends_with_a_typed_error(
-    model: str, victim: str | int, number: int, after: int, aborts: bool
+    model: str, victim: str | int, number: int, after: int, aborts: bool, shared: str
 ) -> None:
     """After so many outputs of one of them; and then its health is 503, and no process is left.
 
     One of the model's processes is stopped while its engine dies: it ends all the same.
     """
-    event(f"{victim}, {signal.Signals(number).name}")
+    event(f"{shared}, {victim}, {signal.Signals(number).name}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_client, "SILENCE_S", HANG_S)
-        llm = AsyncLLM(model, **FEW)
+        llm = AsyncLLM(model, **FEW, **{shared: 2})
         pids = [llm.engine_pid, *ranks(llm.engine_pid)]
         owned = [folder(pid) for pid in pids]
         assert len(pids) == 3 and all(path.is_dir() for path in owned)

@@ -59,12 +59,12 @@ def engine(grief: Grief | None, ahead: bool, ranks: int = 1, whose: int = 0) -> 
     def wrap(stub: Any) -> Any:
         if grief is None:
             return stub
-        memory = SharedMemory(ranks) if ranks > 1 else None
-        seats = [memory and Seat(rank, ranks, memory.fd) for rank in range(ranks)]
+        memories = [SharedMemory(ranks)] if ranks > 1 else []
+        seats = [Seat(rank, ranks, memories[0].fd) if memories else None for rank in range(ranks)]
         griefs = [grief if rank == whose else NEVER for rank in range(ranks)]
         given = [(stub.capabilities, *each) for each in zip(griefs, seats, strict=True)]
         timeout = SHORT_S if grief.what == "spins" else HANG_S
-        clients.append(RunnerClient(MODULE, given, memory=memory, step_timeout=timeout))
+        clients.append(RunnerClient(MODULE, given, memories=memories, step_timeout=timeout))
         return RemoteRunner(clients[0], 0, clients[0].known[0])
 
     made, _ = pair_without_device(SETTINGS, ahead=ahead, wrap=wrap)
@@ -82,7 +82,7 @@ def run(calls: Calls, made: LLMEngine) -> list[list[list[int]]]:
 
 
 def folders_of(client: RunnerClient) -> list[str]:
-    return [child._folder for child in client._children]
+    return [child.folder for child in client._children]
 
 
 def folder_of(client: RunnerClient) -> str:

@@ -65,7 +65,7 @@ def on_actors(griefs: list[Grief]) -> tuple[RunnerClient, LLMEngine]:
             (stub.capabilities, grief, Seat(rank, len(griefs), path))
             for rank, grief in enumerate(griefs)
         ]
-        clients.append(RunnerClient(MODULE, given, memory=memory, host=RayHost()))
+        clients.append(RunnerClient(MODULE, given, memories=[memory], host=RayHost()))
         return RemoteRunner(clients[0], 0, clients[0].known[0])
 
     made, _ = pair_without_device(SETTINGS, ahead=True, wrap=wrap)

@@ -92,10 +92,13 @@ def serve(
     ahead: bool,
     through_bytes: bool = False,
     behind: int = 64,
+    stages: int = 1,
 ) -> SideBySide:
     """Both engines, to the end, with all comparisons on the way."""
     wrap: Any = ThroughBytes if through_bytes else lambda runner: runner
-    engine, reference = pair_without_device(chosen, ahead=ahead, behind=behind, wrap=wrap)
+    engine, reference = pair_without_device(
+        chosen, ahead=ahead, behind=behind, wrap=wrap, stages=stages
+    )
     exact = not ahead or chosen.scheduling != "unified"
     beside, runner = InNumpy(reference), engine.worker
     pair = SideBySide(InProcess(engine), beside, None, exact=exact, runner=runner)

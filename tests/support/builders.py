@@ -248,6 +248,7 @@ class WatchedScheduler(Scheduler):
         saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
         victims = [self.groups[name] for name, _ in plan.preempted]
         saw("preempted with an adapter", any(one.adapter is not None for one in victims))
+        saw("preempted in flight", any(one.in_flight for one in victims))
         return plan
 
 
@@ -260,6 +261,7 @@ def pair_without_device(
     wrap: Callable[[Any], Any] = lambda runner: runner,
     speculation: SpeculativeConfig | None = None,
     draft: DraftParts | None = None,
+    stages: int = 1,
 ) -> tuple[LLMEngine, ReferenceEngine]:
     """An engine on a `StubRunner`, and the oracle's engine, which never has guesses.
 
@@ -267,12 +269,16 @@ def pair_without_device(
         behind: The most tokens of prompts behind which a step is planned ahead.
         wrap: What the engine gets in the runner's place.
         draft: As `stub_draft` makes it, if `speculation` asks for a draft model.
+        stages: How many steps the runner computes at once.
     """
     drafts = {} if speculation is None else {"max_draft_tokens": MAX_DRAFT_TOKENS}
     model: Any = ReadingModel()
     width = -(-settings.max_model_len // settings.block_size)
     sizes = settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
-    known = Capabilities(VOCABULARY, *sizes, width, behind, max_loras=settings.max_loras)
+    known = Capabilities(
+        VOCABULARY, *sizes, width, behind, max_loras=settings.max_loras,
+        max_concurrent_batches=stages,
+    )  # fmt: skip
     stub = StubRunner(model, known, {EOS})
     runner = wrap(stub)
     blocks = settings.block_manager(BlockManager, table_width=width, host_room=runner.host_room)
@@ -288,7 +294,9 @@ def pair_without_device(
     )
     parts = EngineParts(
         config, model_config, Path("stub"), memory,
-        WatchedScheduler(blocks, **settings.scheduler_arguments, **drafts),
+        WatchedScheduler(
+            blocks, **settings.scheduler_arguments, **drafts, max_concurrent_batches=stages
+        ),
         runner, tokenizer, settings.max_model_len, frozenset({EOS}), None, draft,
         lambda: MODULES,
     )  # fmt: skip

@@ -23,7 +23,7 @@ class ThreadChild:
         self._status: int | None = None
 
         def run() -> None:
-            self._status = runner_process.serve(folder, lambda settings: (None, runners))
+            self._status = runner_process.serve(folder, lambda *given: (None, runners))
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from cpu_kernels.meeting.memory import ABORTED, LINE
 from jax_engine.parallel.seat import Seat
 from jax_engine.processes.runner_process import serve
+from jax_engine.processes.stage_link import Folders
 from jax_engine.step import Capabilities, Step, StepResult
 from tests.support.reading_model import ReadingModel
 from tests.support.strategies import EOS
@@ -87,7 +88,9 @@ class Grieving:
                 time.sleep(1.0)
 
 
-def build(settings: tuple[Capabilities, Grief, Seat | None]) -> tuple[Any, Sequence[Any]]:
+def build(
+    settings: tuple[Capabilities, Grief, Seat | None], folders: Folders
+) -> tuple[Any, Sequence[Any]]:
     known, grief, seat = settings
     runner: Any = StubRunner(ReadingModel(), known, {EOS})
     if seat is not None:

@@ -219,7 +219,9 @@ class StubRunner:
             self.setups.pop(number, None)
         if step.rows:
             self._may_fail("launched")
-            self.in_flight = [*self.in_flight[-1:], ticket]
+            before = max(1, self.capabilities.max_concurrent_batches - 1)
+            self.in_flight = [*self.in_flight[-before:], ticket]
+            saw("three steps at once", len(self.in_flight) > 2)
         if not step.masked:
             self._draw(ticket, ticket.logits)
         return ticket
@@ -350,6 +352,8 @@ class StubRunner:
 
     def _known(self, token: int) -> int:
         """A token, or the one that the step before has drawn in its place."""
+        if token < 0:
+            assert self.capabilities.max_concurrent_batches == 1, "the first stage knows no draws"
         return token if token >= 0 else self._last_tokens[-1 - token]
 
     def _history(self, row: Row) -> list[int]:

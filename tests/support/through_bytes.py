@@ -30,7 +30,9 @@ class ThroughBytes:
     def launch(self, step: Any) -> int:
         ticket = self.runner.launch(self._copy(step))
         self._num_steps += 1
-        self._tickets.pop(self._num_steps - 2, None)
+        # Beside each of several steps in flight there may be one that only moves blocks
+        most = 2 * self.runner.capabilities.max_concurrent_batches
+        self._tickets.pop(self._num_steps - most, None)
         self._tickets[self._num_steps] = ticket
         return self._num_steps
 
