@@ -7,7 +7,8 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -
 # may not write bytecode (PYTHONDONTWRITEBYTECODE), each process compiles these 1600 files again.
 START := import jax, numba, jax_engine.llm; \
 	jax.jit(jax.numpy.abs).lower(0); numba.njit('int64()')(lambda: 0)
-JOBS ?= 2
+# More than cores: half of the time tests wait for processes that they have started.
+JOBS ?= 3
 MINUTES ?= 30
 
 .PHONY: help demo test test-all coverage thorough lint format docs mutation aot clean

@@ -23,6 +23,7 @@ def start(*words: object, **options: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stderr=subprocess.PIPE, **options)
 
 
+@pytest.mark.slow
 def test_a_file_has_the_answers_of_llm(tmp_path: Path, checkpoint: Path) -> None:
     """Ctrl-C in the middle, and the rest from the same command.
 

@@ -74,6 +74,7 @@ def test_what_the_stops_show() -> None:
     assert data[-1] == "8 of 8 blocks free"
 
 
+@pytest.mark.slow
 def test_tokens_are_smollm2_s(smollm2_path: Path) -> None:
     from jax_engine import LLM, SamplingParams
 

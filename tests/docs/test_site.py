@@ -161,6 +161,7 @@ def test_the_measure_notices_a_figure_that_shrinks(browser: Page, tmp_path: Path
     assert look(browser, page)["small"] == ["small"]
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_the_measure_notices_what_is_covered_outside_or_not_said_to_scroll(
     browser: Page, tmp_path: Path

@@ -36,6 +36,7 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_a_thousand_adapters(llama: Path, tmp_path: Path) -> None:
     """Those that have left are freed; resident memory stays where it was after two hundred.
 

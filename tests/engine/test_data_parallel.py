@@ -249,6 +249,7 @@ def test_none_is_left_if_one_cannot_be_built(tiny: str, monkeypatch: pytest.Monk
     until(lambda: children() <= before)
 
 
+@pytest.mark.slow
 def test_real_processes(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their outputs are one engine's; then one is killed, and nothing is left of either."""
     before = children()

@@ -109,6 +109,7 @@ def test_other_numbers(folder: Path, dtype: Any, cache: Any) -> None:
     assert outputs(LLM(str(folder / "target"), **SMALL, **kind, **w8a8)) == plain
 
 
+@pytest.mark.slow
 def test_its_blocks_are_part_of_the_memory(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """3 layers cost what 2 and 1 cost, and what 4 sequences of 5 guesses take of scratch blocks."""
     scratch = 4 * 2

@@ -67,6 +67,7 @@ def test_preemption(tiny: str, mode: str, ahead: bool) -> None:
         assert all(one.llm_engine.stats().preemption_costs for one in (here, there))
 
 
+@pytest.mark.slow
 def test_a_draft_model(tiny: str) -> None:
     speculation = {"model": tiny, "num_speculative_tokens": 3}
     speculation |= {"enable_adaptive_verification": False}
@@ -84,6 +85,7 @@ def test_steps_are_compiled_there_ahead(tiny: str) -> None:
     assert said(there, GREEDY) == said(here, GREEDY)
 
 
+@pytest.mark.slow
 def test_adapters(tmp_path: Path) -> None:
     """More of them than slots, so that they are sent again."""
     write(cases()["llama"], tmp_path)
@@ -95,6 +97,7 @@ def test_adapters(tmp_path: Path) -> None:
         assert said(there, GREEDY, lora_request=requests) == wanted
 
 
+@pytest.mark.slow
 def test_what_cannot_be_built_is_refused_by_the_same_error(tiny: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()

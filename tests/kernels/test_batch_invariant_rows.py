@@ -43,6 +43,7 @@ def test_products_are_right(size: tuple[int, int], dtype: str) -> None:
     assert batch_invariant.matmul(x, weights, 0, dtype=jnp.bfloat16).dtype == jnp.bfloat16
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(list(WEIGHTS)),
     st.sampled_from([1, 2, 63, 65, ROWS]),

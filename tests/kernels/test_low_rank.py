@@ -94,6 +94,7 @@ def test_any_sizes(
         assert found[base].tobytes() == out[base].tobytes()
 
 
+@pytest.mark.slow
 @adds
 @dtypes
 def test_a_row_is_the_same_whatever_is_beside_it(dtype: Any, by: str) -> None:

@@ -77,6 +77,7 @@ def test_the_tests_of_all_parts_exist() -> None:
         assert [one for one in part.tests if not (ROOT / one.partition("::")[0]).exists()] == []
 
 
+@pytest.mark.slow
 def test_examples_are_counted() -> None:
     """By Hypothesis, of a state machine, and of a case that is written by hand."""
     part = Part("some", ("tests/core/test_policies.py",), examples=7)
