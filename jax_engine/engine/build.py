@@ -525,16 +525,14 @@ def _memory(
     slots = _slots(config, model)
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
-    weights, scratch = model.num_bytes, 0
+    weights, scratch = model.num_bytes + (slots.num_bytes if slots else 0), 0
     copied = model.mesh is not None and model.mesh.copies_cache
     if own_rank() is not None or copied:  # all have their blocks in the same memory
         block *= config.tensor_parallel_size
     if _each_device(config):
         weights, block = (size // config.tensor_parallel_size for size in (weights, block))
-    if slots is not None:
-        weights += slots.num_bytes
-        if this_device().in_host_memory:
-            check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
+    if slots is not None and this_device().in_host_memory:
+        check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
     if draft is not None:
         of_draft = _draft_block_bytes(config, draft)
         scratch = draft.num_scratch * of_draft

@@ -49,9 +49,7 @@ def check_shared(config: EngineConfig, *, batch_invariant: bool) -> None:
     if size == 1:
         return
     lacking = None
-    if config.enable_lora:
-        lacking = "enable_lora"
-    elif speculation is not None and speculation.method == "draft_model":
+    if speculation is not None and speculation.method == "draft_model":
         lacking = "a draft model (speculative_config)"
     elif batch_invariant:
         lacking = "batch_invariant on a GPU"

@@ -67,15 +67,12 @@ class Linear(nnx.Module):  # type: ignore[misc]
             layer: The layer's index in the stack. The scan must have sliced the bias already.
         """
         out_dtype = self.result_dtype(x.dtype)
-        if self.shared_by == 1:
-            out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
-        else:  # rounded once, behind the sum
-            exact = jnp.dtype(jnp.float32)
-            part = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=exact)
-            out = added(part, self.shared_by).astype(out_dtype)
+        of_product = out_dtype if self.shared_by == 1 else jnp.dtype(jnp.float32)
+        out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=of_product)
         low = self.low_rank(x, batch, layer)
         if low is not None:
             out = low.added_to(out)
+        out = added(out, self.shared_by).astype(out_dtype)  # rounded once, behind the sum
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out

@@ -61,6 +61,7 @@ class LoadedModel:
         mesh: the devices of this process that share the model; None: it has one. With several,
             the graph is one share's, and `config.spec` the whole model with a KV head for each. In
             a process that shares the model with others, both are the share's.
+        shares: how several devices share it, in this process or in others; None: one has all.
     """
 
     config: ModelConfig
@@ -72,6 +73,7 @@ class LoadedModel:
     head: PoolingHead | None = None
     kv_scales: np.ndarray | None = None
     mesh: DeviceMesh | None = None
+    shares: Shares | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +85,6 @@ class ModelFiles:
         leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
         tensors: the source of the weights; None for random weights, drawn from `seed`.
-        shares: how several devices share the leaves; None with one device.
     """
 
     abstract: LoadedModel
@@ -91,13 +92,12 @@ class ModelFiles:
     gguf: "GgufFile | None"
     tensors: CheckedTensors | None
     seed: int
-    shares: Shares | None = None
 
     def load(self) -> LoadedModel:
         """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
         model = self.abstract
-        leaves, tensors, shares = self.leaves, self.tensors, self.shares
+        leaves, tensors, shares = self.leaves, self.tensors, model.shares
         if tensors is None:
             drawn = shares.random if shares else functools.partial(random_leaves, leaves)
             arrays = drawn(self.seed)
@@ -191,7 +191,7 @@ def open_model(
         shares = dataclasses.replace(shares, leaves=own)
         state = jax.tree.map(shares.mesh.abstract, state)
         mesh, held, heads = _held(spec, share, shares.mesh)
-        config = dataclasses.replace(config, spec=held)
+        config = dataclasses.replace(config, spec=held, whole=spec)
         if kv_scales is not None:
             kv_scales = kv_scales[:, :, heads]
     abstract = LoadedModel(
@@ -204,11 +204,12 @@ def open_model(
         head=_head(config, tensors, seed),
         kv_scales=kv_scales,
         mesh=mesh,
+        shares=shares,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
-    return ModelFiles(abstract, own, gguf, tensors, seed, shares)
+    return ModelFiles(abstract, own, gguf, tensors, seed)
 
 
 def _coded(

@@ -245,6 +245,11 @@ def dense_of(
     return a, jnp.concatenate([each, biases], axis=-1)
 
 
+def parts_of_columns(layout: SlotLayout) -> np.ndarray:
+    """For each column of the product, its part."""
+    return _columns(layout)[1]
+
+
 def _columns(layout: SlotLayout) -> tuple[np.ndarray, np.ndarray]:
     """For each column of the product, its place among those of all halves, and its part."""
     place = np.zeros(layout.out_size, np.int64)

@@ -169,7 +169,6 @@ def test_a_query_head_lies_beside_its_kv_head(size: int) -> None:
 
 
 BESIDE = [
-    ({"enable_lora": True}, "enable_lora"),
     ({"speculative_config": {"model": "other", "method": "draft_model"}}, "a draft model"),
     ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
 ]
