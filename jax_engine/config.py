@@ -133,9 +133,9 @@ class EngineConfig:
             devices that share a model either: of 1, 2, 4 or 8. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: How many devices share the model: heads, feed-forward networks and
-            vocabulary are cut. Not yet for a draft model, GPTQ's act-order, W8A8, or
-            `batch_invariant` on GPUs. On a CPU a device is a process, with its share of the cores
-            or those that VLLM_CPU_OMP_THREADS_BIND names.
+            vocabulary are cut. Not yet for a draft model, or `batch_invariant` on GPUs. On a CPU a
+            device is a process, with its share of the cores or those that
+            VLLM_CPU_OMP_THREADS_BIND names.
         data_parallel_size: How many engines with the whole model share the requests of `LLM`,
             `AsyncLLM` or `jax-engine serve`; each model is in a process of its own. Each has its
             share of the cores, or a GPU of its own, and memory as if it were alone.

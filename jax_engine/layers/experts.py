@@ -17,7 +17,7 @@ from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import added, in_turn, on_first
+from jax_engine.parallel.sums import added, in_turn, on_first, share_of_rows, side_by_side
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots, rows_that_choose
 
@@ -114,7 +114,11 @@ class Experts(nnx.Module):  # type: ignore[misc]
         self.gate_up = ExpertLinear(
             count, width, 2 * expert.width, bias=bias, gated=True, **matrices
         )
-        self.down = ExpertLinear(count, expert.width, width, bias=bias, **matrices)
+        shared_by, rows, columns = expert.shared_by, width, expert.width
+        self.whole_rows = expert.whole_rows and shared_by > 1  # as in `Linear`
+        if self.whole_rows:
+            rows, columns = share_of_rows(width, shared_by), expert.width * shared_by
+        self.down = ExpertLinear(count, columns, rows, bias=bias, **matrices)
         self.shared = None if shared is None else Mlp(shared, width, **matrices)
         exact = matrices | {"dtype": jnp.dtype(jnp.float32)}
         self.shared_gate = Linear(width, 1, **exact) if spec.shared_gate else None
@@ -133,14 +137,21 @@ class Experts(nnx.Module):  # type: ignore[misc]
             hidden = self.gate_up.weight.grouped_gated_matmul(
                 rows, self.gate_up.added(), activation, pairs.starts, layer, low
             )
-            shared_by = self.spec.expert.shared_by
-            bias = on_first(self.down.added(), shared_by)
+            shared_by, bias = self.spec.expert.shared_by, self.down.added()
+            if self.whole_rows:
+                hidden = side_by_side(hidden, self.down.weight.matrix.shape[-1], shared_by)
+            else:
+                bias = on_first(bias, shared_by)
             each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
             low = self.down.low_rank(hidden, adapted, layer)
             if low is not None:
                 each = low.added_to(each)
             weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
-            out = added(in_order(weighted, axis=1), shared_by)
+            total = in_order(weighted, axis=1)
+            if self.whole_rows:
+                out = side_by_side(total, x.shape[1], shared_by)
+            else:
+                out = added(total, shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(in_turn(x, out, shared_by), batch, layer)

@@ -20,7 +20,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.cache_scales import read_scales
 from jax_engine.models.check_tensors import starts_of_layers
 from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
-from jax_engine.models.coded_leaves import check_cuts, coded_formats, w8a8_formats, with_formats
+from jax_engine.models.coded_leaves import coded_formats, in_whole_rows, w8a8_formats, with_formats
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -30,11 +30,17 @@ from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.models.shares import Shares, shares_of
+from jax_engine.models.shares import Shares, shapes_of, shares_of
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
-from jax_engine.parallel.cuts import kv_heads
-from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
+from jax_engine.parallel.cuts import cuts_of, kv_heads
+from jax_engine.parallel.divided import (
+    check_size,
+    divided,
+    in_leaves,
+    with_repeated_heads,
+    with_whole_rows,
+)
 from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
 from jax_engine.parallel.seat import own_rank
 from jax_engine.weights.format import WeightFormat
@@ -167,21 +173,24 @@ def open_model(
         starts = starts_of_layers(tensors.transforms.values())
         kv_scales = read_scales(tensors.source, starts, spec)
     share, shares = spec, None
+    coded = _coded(quantization, tensors, leaves)
     if tensor_parallel_size > 1:
-        share, rank, size = divided(spec, tensor_parallel_size), own_rank(), tensor_parallel_size
+        rank, size = own_rank(), tensor_parallel_size
+        check_size(spec, size)
+        cuts = cuts_of(shapes_of(leaves), spec, size)
+        spec = with_whole_rows(spec, in_whole_rows(coded, cuts))
+        share = divided(spec, size)
         held_by = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
         graphdef, state = abstract_decoder(share, dtype)
         shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
+        coded = _coded(quantization, tensors, shares.leaves, shares)
     own = leaves if shares is None else shares.leaves
-    coded = _coded(quantization, tensors, own, shares)
     if coded and batch_invariant:
         raise ConfigError(
             "batch_invariant needs weights that are held as numbers on this device, and these are "
             f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
             "batch_invariant out"
         )
-    if coded and shares is not None:
-        check_cuts(coded, shares, spec)
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         own = abstract_leaves(state, share)
@@ -216,7 +225,7 @@ def _coded(
     quantization: str | None,
     tensors: CheckedTensors | None,
     leaves: dict[str, Leaf],
-    shares: Shares | None,
+    shares: Shares | None = None,
 ) -> Mapping[str, WeightFormat]:
     """The formats of those of a device's leaves that it holds as codes.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.model_spec import ModelSpec
+from jax_engine.parallel.sums import share_of_rows
 from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
 
@@ -82,15 +83,14 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
     first, *parts, kind = name.split(".")
     axis = ROWS if kind == "weight" else COLUMNS
     if first in ("embed", "lm_head"):
-        share = -(-spec.vocab_size // size)
-        last = spec.vocab_size - 1  # padding: its logits are never seen
-        ranks = [np.minimum(np.arange(share) + rank * share, last) for rank in range(size)]
-        return Cut(axis, tuple(ranks), spec.vocab_size)
+        return Cut(axis, _padded(spec.vocab_size, size), spec.vocab_size)
     if first != "groups":
         return None
     group, _, place, *module = parts  # groups, number, places, number, and the path in the layer
     layer = spec.groups[int(group)].pattern[int(place)]
-    found = _of_layer(layer, ".".join(module), kind, size)
+    found = _of_summed(layer, ".".join(module), shape[axis], kind, size)
+    if found is None:
+        found = _of_layer(layer, ".".join(module), kind, size)
     if found is None:
         return None
     axis, places = found
@@ -100,6 +100,23 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
 Places = tuple[np.ndarray, ...]
 
 
+def _of_summed(
+    layer: LayerSpec, module: str, rows: int, kind: str, size: int
+) -> tuple[int, Places] | None:
+    """Of a product whose inputs devices share; None of others, and of what each has whole."""
+    axis, attention = ROWS if kind == "weight" else COLUMNS, layer.attention
+    network = None if module == "attention.o" else _network(layer.mlp, module)
+    if module == "attention.o":
+        whole_rows, columns = attention.whole_rows, attention.num_heads * attention.value_dim
+    elif network is not None and module.endswith(".down"):
+        whole_rows, columns = network.whole_rows, network.width
+    else:
+        return None
+    if whole_rows:
+        return axis, _padded(rows, size)
+    return (COLUMNS, _equal(columns, size)) if kind == "weight" else None
+
+
 def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
     """The axis and the places of a leaf of a layer; None if it is whole on each device."""
     axis, spec = ROWS if kind == "weight" else COLUMNS, layer.attention
@@ -107,8 +124,6 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
         return COLUMNS, _equal(spec.num_heads, size)
     if module == "attention.qkv":
         return axis, tuple(_of_heads(spec, size, rank) for rank in range(size))
-    if module == "attention.o":
-        return (COLUMNS, _equal(spec.num_heads * spec.value_dim, size)) if axis == ROWS else None
     if module == "attention" and kind in ("k_up", "v_up"):
         return HEADS, _equal(spec.num_heads, size)
     if module == "attention.q_up":
@@ -132,8 +147,6 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
         return axis, tuple(np.concatenate([one, one + network.width]) for one in halves)
     if module.endswith(".up"):
         return axis, _equal(network.width, size)
-    if module.endswith(".down") and axis == ROWS:
-        return COLUMNS, _equal(network.width, size)
     return None
 
 
@@ -149,6 +162,12 @@ def _network(mlp: MlpSpec | ExpertsSpec, module: str) -> MlpSpec | None:
 def _equal(count: int, size: int) -> Places:
     """Runs of equal length, one for each device."""
     return tuple(np.arange(count).reshape(size, -1))
+
+
+def _padded(count: int, size: int) -> Places:
+    """Runs of equal length, of which the last ones repeat the last place: nobody sees these."""
+    share = share_of_rows(count, size)
+    return tuple(np.minimum(np.arange(share) + rank * share, count - 1) for rank in range(size))
 
 
 def kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:

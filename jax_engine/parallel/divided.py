@@ -1,7 +1,7 @@
 """The specification of one device's share of a model, and which numbers of devices fit."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
@@ -21,12 +21,47 @@ def divided(spec: ModelSpec, size: int) -> ModelSpec:
     """
     if size == 1:
         return spec
+    check_size(spec, size)
+    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def check_size(spec: ModelSpec, size: int) -> None:
+    """Raises ConfigError if so many devices cannot share a model, with the numbers that can."""
     if not fits(spec, size):
         raise ConfigError(
             f"tensor_parallel_size must divide {_numbers(spec)}: "
             f"{listed(sizes_that_fit(spec))}, got {size}"
         )
-    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def with_whole_rows(spec: ModelSpec, names: Collection[str]) -> ModelSpec:
+    """The whole model, of whose leaves with these names devices are to have whole rows.
+
+    Args:
+        names: Of products whose inputs devices share, as `abstract_leaves` has them.
+    """
+
+    def network(one: MlpSpec, name: str) -> MlpSpec:
+        return dataclasses.replace(one, whole_rows=f"{name}.down.weight" in names)
+
+    def of_layer(layer: LayerSpec, prefix: str) -> LayerSpec:
+        mlp, rows = layer.mlp, f"{prefix}.attention.o.weight" in names
+        if isinstance(mlp, MlpSpec):
+            own: MlpSpec | ExpertsSpec = network(mlp, f"{prefix}.mlp")
+        else:
+            shared = mlp.shared and network(mlp.shared, f"{prefix}.experts.shared")
+            expert = network(mlp.expert, f"{prefix}.experts")
+            own = dataclasses.replace(mlp, expert=expert, shared=shared)
+        attention = dataclasses.replace(layer.attention, whole_rows=rows)
+        return dataclasses.replace(layer, attention=attention, mlp=own)
+
+    def of_group(number: int, group: LayerGroup) -> LayerGroup:
+        layers = enumerate(group.pattern)
+        pattern = (of_layer(one, f"groups.{number}.places.{place}") for place, one in layers)
+        return dataclasses.replace(group, pattern=tuple(pattern))
+
+    groups = tuple(of_group(number, group) for number, group in enumerate(spec.groups))
+    return dataclasses.replace(spec, groups=groups)
 
 
 def in_leaves(spec: ModelSpec) -> ModelSpec:

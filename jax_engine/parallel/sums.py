@@ -143,16 +143,21 @@ def chosen(
     return found
 
 
-@jax.named_scope("logits_of_devices")
+def share_of_rows(rows: int, shared_by: int) -> int:
+    """How many rows of a matrix each device has; those behind the last one are padding."""
+    return -(-rows // shared_by)
+
+
+@jax.named_scope("columns_of_devices")
 def side_by_side(
-    logits: Float[Array, "R V_share"], size: int, shared_by: int
-) -> Float[Array, "R V"]:
-    """The logits of all devices, without those of padding rows behind the first `size`."""
+    x: Float[Array, "R share"], size: int, shared_by: int
+) -> Float[Array, "R columns"]:
+    """What all devices have of each row, without padding behind the first `size` numbers."""
     if shared_by == 1:
-        return logits
+        return x
     every: Array = (
-        lax.all_gather(logits, AXIS, axis=1, tiled=True)
+        lax.all_gather(x, AXIS, axis=1, tiled=True)
         if own_rank() is None
-        else jnp.concatenate([*gathered(logits, shared_by)], axis=1)
+        else jnp.concatenate([*gathered(x, shared_by)], axis=1)
     )
     return every[:, :size]

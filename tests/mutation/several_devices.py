@@ -17,7 +17,7 @@ MUTANTS: list[Mutant] = [
         ("heads + of_keys + own", "heads + own", "a device has its keys for values"),
         ("rank * count // size", "rank % count", "a query head has another KV head"),
         ("[one, one + network.width]", "[one, one]", "the gate's rows are those of up, too"),
-        ("share = -(-spec.vocab_size // size)", "share = spec.vocab_size // size", "lost tokens"),
+        ("share = share_of_rows(count, size)", "share = count // size", "lost tokens"),
     ),
     *plant(
         "jax_engine/parallel/divided.py",

@@ -183,13 +183,6 @@ def test_settings_for_one_device_are_refused(
         LLM(str(path), skip_tokenizer_init=True, **({"tensor_parallel_size": 2} | given))
 
 
-def test_rounded_inputs_are_refused_and_how_to_go_on_is_said(tmp_path: Path) -> None:
-    path, _ = tiny_llama(tmp_path / "tiny")
-    wanted = r"inputs are rounded to 8 bits.*got 2.*quantization='dequantized'"
-    with pytest.raises(ConfigError, match=wanted):
-        LLM(str(path), skip_tokenizer_init=True, quantization="w8a8", tensor_parallel_size=2)
-
-
 def test_the_model_s_numbers_come_before_the_devices(tmp_path: Path) -> None:
     """Who asks for what no machine could do is told of that."""
     path, _ = tiny_llama(tmp_path / "tiny")

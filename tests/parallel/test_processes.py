@@ -23,6 +23,7 @@ from tests.golden.families.parity import write
 from tests.support.adapted import adapter_of, modules_at
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S
+from tests.support.quantised_llama import quantised_llama
 from tests.support.tiny_llama import tiny_llama
 
 pytestmark = pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU")
@@ -131,6 +132,19 @@ def test_each_process_has_its_part_of_adapters(of_bytes: str) -> None:
     bare = [bits(one) for one in plain.generate(PROMPTS[0], asked, use_tqdm=False)]
     assert [found[2][0], found[2][4]] == bare * 2
     assert len({str(one) for one in found[2]}) == 4
+
+
+def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """With rounded inputs; blocks are swapped."""
+    path, _ = quantised_llama(tmp_path / "model", "w8a8")
+    few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
+    asked = SamplingParams(n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
+    found = []
+    for size in (1, 2):
+        llm = LLM(str(path), **few, tensor_parallel_size=size)
+        found.append([bits(one) for one in llm.generate(PROMPTS, asked, use_tqdm=False)])
+        assert llm.llm_engine.stats().num_swapped_out > 0
+    assert found[0] == found[1]
 
 
 def tokens_of(found: list[Any]) -> list[Any]:
