@@ -136,6 +136,8 @@ class EngineConfig:
             vocabulary are cut. Not yet for a draft model, or `batch_invariant` on GPUs. On a CPU a
             device is a process, with its share of the cores or those that
             VLLM_CPU_OMP_THREADS_BIND names.
+        enable_expert_parallel: Whether devices that share a mixture of experts have whole experts,
+            as many each, instead of a part of each expert's width.
         data_parallel_size: How many engines with the whole model share the requests of `LLM`,
             `AsyncLLM` or `jax-engine serve`; each model is in a process of its own. Each has its
             share of the cores, or a GPU of its own, and memory as if it were alone.
@@ -195,6 +197,7 @@ class EngineConfig:
     cudagraph_mode: CudagraphMode = "PIECEWISE"
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
+    enable_expert_parallel: bool = False
     data_parallel_size: int = 1
     distributed_executor_backend: Backend | None = None
     trust_remote_code: bool = False

@@ -277,12 +277,30 @@ class ExpertsSpec:
         expert: the network of each expert.
         shared: a network that every token uses, too; None: none.
         shared_gate: whether the shared network's output is multiplied by a sigmoid of the input.
+        dealt: whether devices share the experts by having whole ones, some of them, instead of a
+            part of the width of each.
+        dealt_to: how many devices have them; `router` is about the experts of all.
+        leaves: in how many parts a device adds up the outputs of dealt experts, as a tree: those
+            of experts whose numbers follow each other. Then devices add up to the same bits.
     """
 
     router: RouterSpec
     expert: MlpSpec
     shared: MlpSpec | None = None
     shared_gate: bool = False
+    dealt: bool = False
+    dealt_to: int = 1
+    leaves: int = 1
+
+    @property
+    def shared_by(self) -> int:
+        """How many devices share the experts, in either way."""
+        return self.dealt_to if self.dealt else self.expert.shared_by
+
+    @property
+    def held(self) -> int:
+        """How many experts a device has."""
+        return self.router.num_experts // self.dealt_to
 
 
 @dataclasses.dataclass(frozen=True)

@@ -198,6 +198,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         batch_invariant=batch_invariant,
         in_order_of_devices=in_order_of_devices(config),
         tensor_parallel_size=config.tensor_parallel_size,
+        enable_expert_parallel=config.enable_expert_parallel,
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)

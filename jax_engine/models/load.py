@@ -38,6 +38,7 @@ from jax_engine.parallel.divided import (
     check_size,
     divided,
     in_leaves,
+    with_dealt_experts,
     with_repeated_heads,
     with_whole_rows,
 )
@@ -133,6 +134,7 @@ def open_model(
     batch_invariant: bool = False,
     in_order_of_devices: bool = False,
     tensor_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -147,6 +149,7 @@ def open_model(
         batch_invariant: products add in one order for any number of rows: see `make_batch`.
         in_order_of_devices: one device adds up as several do, which share a model: see `in_leaves`.
         tensor_parallel_size: the number of devices that share the model.
+        enable_expert_parallel: they have whole experts, instead of a part of each.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
@@ -162,6 +165,8 @@ def open_model(
     config = read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
+    if enable_expert_parallel:
+        spec = with_dealt_experts(spec)
     if in_order_of_devices and tensor_parallel_size == 1:
         spec = in_leaves(spec)
     config = dataclasses.replace(config, spec=spec)

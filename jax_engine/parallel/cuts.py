@@ -15,7 +15,8 @@ from jax_engine.parallel.sums import share_of_rows
 from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
 
-HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads where each has a matrix
+HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads, or experts, where each has a matrix
+EXPERTS = ("experts.gate_up", "experts.down")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,10 +46,14 @@ class Cut:
         return self._rows(whole, ndim, rank)
 
     def _rows(self, part: Declaration, ndim: int, rank: int) -> Transform:
+        axis = self.axis + ndim
+        if axis == 0 and isinstance(part, Stack):  # others are not read
+            values = [part.values[place] for place in self.places[rank]]
+            return dataclasses.replace(part, values=values)
         if self.by_columns and ndim > 1:
             start, stop = (int(self.places[rank][place]) for place in (0, -1))
             return Columns(part, start, stop + 1, self.total)
-        return Rows(part, self.places[rank], self.total, self.axis + ndim)
+        return Rows(part, self.places[rank], self.total, axis)
 
     @property
     def by_columns(self) -> bool:
@@ -88,9 +93,12 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
         return None
     group, _, place, *module = parts  # groups, number, places, number, and the path in the layer
     layer = spec.groups[int(group)].pattern[int(place)]
-    found = _of_summed(layer, ".".join(module), shape[axis], kind, size)
-    if found is None:
-        found = _of_layer(layer, ".".join(module), kind, size)
+    where = ".".join(module)
+    found = (
+        _of_dealt(layer, where, kind, size)
+        or _of_summed(layer, where, shape[axis], kind, size)
+        or _of_layer(layer, where, kind, size)
+    )
     if found is None:
         return None
     axis, places = found
@@ -98,6 +106,14 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
 
 
 Places = tuple[np.ndarray, ...]
+
+
+def _of_dealt(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
+    """Of experts that each device has whole; None of other leaves."""
+    mlp = layer.mlp
+    if isinstance(mlp, MlpSpec) or not mlp.dealt or module not in EXPERTS:
+        return None
+    return (HEADS if kind == "weight" else ROWS), _equal(mlp.router.num_experts, size)
 
 
 def _of_summed(

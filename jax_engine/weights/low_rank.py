@@ -158,10 +158,13 @@ def rows_that_choose(
     Args:
         rows: of the tokens.
         token: of each row.
-        choice: the number of each row's matrix; of a row without an adapter any number.
+        choice: the number of each row's matrix; of a row without an adapter any number. Rows whose
+            number is too high have a matrix of another device, and no adapter here.
     """
     slot = rows.slot[token]
-    pair = jnp.where(slot > 0, (slot - 1) * layout.choices + choice + 1, 0)
+    pair = jnp.where(
+        (slot > 0) & (choice < layout.choices), (slot - 1) * layout.choices + choice + 1, 0
+    )
     return _sorted(pair, layout.pairs)
 
 

@@ -22,7 +22,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/parallel/divided.py",
         DIVIDED,
-        ("heads and all(width", "heads or all(width", "a network that does not divide is cut"),
+        ("heads and all(count", "heads or all(count", "a network that does not divide is cut"),
         ("max(1, spec.num_kv_heads // size)", "spec.num_kv_heads // size", "no KV heads"),
         ("one.num_heads % size == 0 and", "True and", "query heads that do not divide are cut"),
     ),

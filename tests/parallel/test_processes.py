@@ -16,7 +16,7 @@ from jax_engine.processes import runner_child
 from jax_engine.processes.cores import own_cores
 from jax_engine.step import Capabilities
 from pallas_kernels.backends import runs_cpu_kernels
-from tests.engine.test_real_adapters import bits
+from tests.engine.test_real_adapters import GREEDY, bits
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
@@ -144,6 +144,17 @@ def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
         llm = LLM(str(path), **few, tensor_parallel_size=size)
         found.append([bits(one) for one in llm.generate(PROMPTS, asked, use_tqdm=False)])
         assert llm.llm_engine.stats().num_swapped_out > 0
+    assert found[0] == found[1]
+
+
+def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Beside a shared network of which each process has a part."""
+    write(cases()["qwen2_moe"], tmp_path)
+    given: dict[str, Any] = {"enable_expert_parallel": True, "batch_invariant": True}
+    found = []
+    for size in (1, 2):
+        llm = LLM(str(tmp_path), **SMALL, **given, tensor_parallel_size=size)
+        found.append([bits(one) for one in llm.generate(PROMPTS, GREEDY, use_tqdm=False)])
     assert found[0] == found[1]
 
 
