@@ -133,9 +133,8 @@ class EngineConfig:
             devices that share a model either: of 1, 2, 4 or 8. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: How many devices share the model: heads, feed-forward networks and
-            vocabulary are cut. Not yet for a draft model, or `batch_invariant` on GPUs. On a CPU a
-            device is a process, with its share of the cores or those that
-            VLLM_CPU_OMP_THREADS_BIND names.
+            vocabulary are cut. Not yet for `batch_invariant` on GPUs. On a CPU a device is a
+            process, with its share of the cores or those that VLLM_CPU_OMP_THREADS_BIND names.
         enable_expert_parallel: Whether devices that share a mixture of experts have whole experts,
             as many each, instead of a part of each expert's width.
         data_parallel_size: How many engines with the whole model share the requests of `LLM`,

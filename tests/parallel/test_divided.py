@@ -9,7 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jax_engine import LLM, ConfigError
+from jax_engine import LLM, ConfigError, EngineConfig
+from jax_engine.engine import build
+from jax_engine.engine.draft_model import DraftModel
 from jax_engine.layer_spec import (
     AttentionSpec,
     ExpertsSpec,
@@ -22,7 +24,7 @@ from jax_engine.layer_spec import (
 )
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import abstract_decoder
+from jax_engine.models.load import abstract_decoder, open_model
 from jax_engine.parallel.cuts import HEADS, Cut, cuts_of
 from jax_engine.parallel.divided import (
     divided,
@@ -34,6 +36,7 @@ from jax_engine.parallel.divided import (
 )
 from jax_engine.parallel.sums import leaves_of_experts
 from jax_engine.weights.transforms import Stack
+from jax_engine.worker.kv_cache import block_bytes
 from tests.support.tiny_llama import tiny_llama
 
 NORM = NormSpec(1e-5)
@@ -208,6 +211,20 @@ def test_only_a_device_s_own_experts_are_read() -> None:
         assert names == [f"{layer}.{expert}" for layer in range(2) for expert in own]
 
 
+@pytest.mark.parametrize(("rank", "times"), [(None, 1), (0, 4)])
+def test_memory_for_a_draft_model_is_that_of_each_process(
+    rank: int | None, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not cut: one process has it once, however many devices it has."""
+    path, _ = tiny_llama(tmp_path / "tiny")
+    files = open_model(str(path))
+    config = EngineConfig(model=str(path), tensor_parallel_size=4, block_size=4)
+    monkeypatch.setattr(build, "own_rank", lambda: rank)
+    weights, block = build._draft_bytes(config, DraftModel(files, 64, 3, 64, None))
+    each = block_bytes(files.abstract.config, 4, np.dtype("float32"))
+    assert (weights, block) == (times * files.abstract.num_bytes, times * each)
+
+
 @pytest.mark.parametrize(("size", "copies"), [(2, 1), (4, 1), (8, 2), (16, 4)])
 def test_a_norm_over_all_heads_is_whole_on_each_device(size: int, copies: int) -> None:
     """In the share's model, too, which counts a KV head of several devices once."""
@@ -239,7 +256,10 @@ def test_a_query_head_lies_beside_its_kv_head(size: int) -> None:
 
 
 BESIDE = [
-    ({"speculative_config": {"model": "other", "method": "draft_model"}}, "a draft model"),
+    (
+        {"speculative_config": {"model": "other", "draft_tensor_parallel_size": 2}},
+        "draft_tensor_parallel_size",
+    ),
     ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
 ]
 

@@ -158,6 +158,22 @@ def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_a_draft_model_is_whole_in_each_process(of_bytes: str) -> None:
+    """Each draws the same guesses, and they change no bit."""
+    asked = SamplingParams(temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
+    draft = {
+        "model": of_bytes, "num_speculative_tokens": 3, "draft_sample_method": "probabilistic",
+        "draft_tensor_parallel_size": 1, "enable_adaptive_verification": False,
+    }  # fmt: skip
+    found = []
+    for given in ({}, {"speculative_config": draft}):
+        llm = LLM(of_bytes, **SMALL, **given, tensor_parallel_size=2)
+        outputs = llm.generate(PROMPTS, asked, use_tqdm=False)
+        found.append([bits(one) for one in outputs])
+    assert found[0] == found[1]
+    assert sum(one.metrics.num_accepted_tokens for one in outputs if one.metrics) > 0
+
+
 def tokens_of(found: list[Any]) -> list[Any]:
     return [[tokens for tokens, _ in sequences] for sequences in found]
 
