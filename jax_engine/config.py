@@ -133,13 +133,14 @@ class EngineConfig:
             devices that share a model either: of 1, 2, 4 or 8. None: what the variable
             VLLM_BATCH_INVARIANT says (1 or 0), else False.
         tensor_parallel_size: How many devices share the model: heads, feed-forward networks and
-            vocabulary are cut. Not yet for adapters, a draft model, GPTQ's act-order, W8A8, or
-            `batch_invariant` on GPUs. On a CPU a device is a process, with its share of the cores
-            or those that VLLM_CPU_OMP_THREADS_BIND names.
+            vocabulary are cut. Not yet for `batch_invariant` on GPUs. On a CPU a device is a
+            process, with its share of the cores or those that VLLM_CPU_OMP_THREADS_BIND names.
         pipeline_parallel_size: How many stages the model has, each with some of the layers. A stage
             is a process, or as many as `tensor_parallel_size` says, and so many steps are in flight
             at once. VLLM_PP_LAYER_PARTITION says how many layers each has ("14,16"). Not on GPUs,
             nor for adapters, a draft model, or int8 caches.
+        enable_expert_parallel: Whether devices that share a mixture of experts have whole experts,
+            as many each, instead of a part of each expert's width.
         data_parallel_size: How many engines with the whole model share the requests of `LLM`,
             `AsyncLLM` or `jax-engine serve`; each model is in a process of its own. Each has its
             share of the cores, or a GPU of its own, and memory as if it were alone.
@@ -200,6 +201,7 @@ class EngineConfig:
     batch_invariant: bool | None = None
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
+    enable_expert_parallel: bool = False
     data_parallel_size: int = 1
     distributed_executor_backend: Backend | None = None
     trust_remote_code: bool = False

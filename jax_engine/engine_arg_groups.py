@@ -22,8 +22,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "adapters": ("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras"),
     "running": (
         "seed", "warmup", "enforce_eager", "cudagraph_mode", "batch_invariant",
-        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
-        "distributed_executor_backend", "logits_processors", "pooler_config", "profiler_config",
+        "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel",
+        "data_parallel_size", "distributed_executor_backend",
+        "logits_processors", "pooler_config", "profiler_config",
     ),
 }  # fmt: skip
 

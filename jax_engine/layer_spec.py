@@ -108,6 +108,8 @@ class AttentionSpec:
         kv_copies: how many of these devices have the same KV head: they are more than KV heads.
         leaves: in how many parts a device adds up a row of the output projection: see `Matrix`.
             `alibi_slopes` are those of all devices, in order.
+        whole_rows: whether a device has whole rows of the output projection, some of them, instead
+            of a part of each: see `Linear`.
 
     `rope` and `window` may be a tuple: one for each repetition of the pattern.
 
@@ -134,6 +136,7 @@ class AttentionSpec:
     shared_by: int = 1
     kv_copies: int = 1
     leaves: int = 1
+    whole_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -209,6 +212,7 @@ class MlpSpec:
         bias: whether its matrices have a bias.
         shared_by: over how many devices the width is cut; `width` is that of one.
         leaves: in how many parts a device adds up a row of the last product: see `Matrix`.
+        whole_rows: as in `AttentionSpec`, of the last product.
     """
 
     width: int
@@ -217,6 +221,7 @@ class MlpSpec:
     bias: bool = False
     shared_by: int = 1
     leaves: int = 1
+    whole_rows: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,12 +277,30 @@ class ExpertsSpec:
         expert: the network of each expert.
         shared: a network that every token uses, too; None: none.
         shared_gate: whether the shared network's output is multiplied by a sigmoid of the input.
+        dealt: whether devices share the experts by having whole ones, some of them, instead of a
+            part of the width of each.
+        dealt_to: how many devices have them; `router` is about the experts of all.
+        leaves: in how many parts a device adds up the outputs of dealt experts, as a tree: those
+            of experts whose numbers follow each other. Then devices add up to the same bits.
     """
 
     router: RouterSpec
     expert: MlpSpec
     shared: MlpSpec | None = None
     shared_gate: bool = False
+    dealt: bool = False
+    dealt_to: int = 1
+    leaves: int = 1
+
+    @property
+    def shared_by(self) -> int:
+        """How many devices share the experts, in either way."""
+        return self.dealt_to if self.dealt else self.expert.shared_by
+
+    @property
+    def held(self) -> int:
+        """How many experts a device has."""
+        return self.router.num_experts // self.dealt_to
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     # Where the work is done
     "cpu_offload_gb": (0,), "cpu_offload_params": (None,), "device_ids": (None,),
     "distributed_timeout_seconds": (None,),
-    "enable_cumem_allocator": (False,), "enable_expert_parallel": (False,),
+    "enable_cumem_allocator": (False,),
     "kv_offloading_backend": ("native",),
     "kv_offloading_size": (None,), "master_addr": ("127.0.0.1",), "master_port": (29501,),
     "max_parallel_loading_workers": (None,), "nnodes": (1,), "node_rank": (0,),
@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "device": (("auto", "cpu", "cuda", "gpu"), "JAX decides: set JAX_PLATFORMS"),
     "disable_sliding_window": ((False,), "windows are part of the model"),
     "ec_transfer_config": ((None,), "caches are not shared between engines"),
-    "enable_eplb": ((False,), "experts are not spread over devices"),
+    "enable_eplb": ((False,), "experts stay on their devices"),
     "enable_prompt_embeds": ((False,), "prompts are text or token ids"),
     "enable_return_routed_experts": ((False,), "which experts were used is not returned"),
     "enable_sleep_mode": ((False,), "weights and KV cache stay where they are"),

@@ -212,6 +212,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         in_order_of_devices=in_order_of_devices(config),
         tensor_parallel_size=config.tensor_parallel_size,
         stage=own_stage(),
+        enable_expert_parallel=config.enable_expert_parallel,
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)
@@ -400,7 +401,8 @@ def _draft_parts(
         enforce_eager=config.enforce_eager if given.enforce_eager is None else given.enforce_eager,
         cudagraph_mode=config.cudagraph_mode,
     )
-    cost = draft.files.abstract.num_bytes / max(1, target.num_bytes)
+    of_device = target.num_bytes // config.tensor_parallel_size
+    cost = draft.files.abstract.num_bytes / max(1, of_device)
     sizes = num_blocks, draft.max_model_len, draft.budget
     return DraftParts(runner, *sizes, cost, draft.tokenizers)
 
@@ -525,11 +527,16 @@ def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
     return block if own_rank() is None else block * config.tensor_parallel_size
 
 
-def _draft_block_bytes(config: EngineConfig, draft: DraftModel | None) -> int:
-    if draft is None:
-        return 0
-    model = draft.files.abstract.config
-    return block_bytes(model, config.block_size, resolve_cache_dtype(config))
+def _draft_bytes(config: EngineConfig, draft: DraftModel) -> tuple[int, int]:
+    """Bytes of the draft model's weights, and of its part of a block.
+
+    It is not cut. One process has it on its first device. Of several each has all of it, and they
+    have the same memory.
+    """
+    model = draft.files.abstract
+    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
+    times = 1 if own_rank() is None else config.tensor_parallel_size
+    return times * model.num_bytes, times * block
 
 
 def _slots(config: EngineConfig, model: LoadedModel) -> AdapterSlots | None:
@@ -550,20 +557,18 @@ def _memory(
     slots = _slots(config, model)
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.all_layers, config.block_size, dtype)  # stages are on one machine
-    weights, scratch = model.num_bytes, 0
+    weights, scratch = model.num_bytes + (slots.num_bytes if slots else 0), 0
     copied = model.mesh is not None and model.mesh.copies_cache
     if own_rank() is not None or copied:  # all have their blocks in the same memory
         block *= config.tensor_parallel_size
     if _each_device(config):
         weights, block = (size // config.tensor_parallel_size for size in (weights, block))
-    if slots is not None:
-        weights += slots.num_bytes
-        if this_device().in_host_memory:
-            check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
+    if slots is not None and this_device().in_host_memory:
+        check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
     if draft is not None:
-        of_draft = _draft_block_bytes(config, draft)
+        weights_of_draft, of_draft = _draft_bytes(config, draft)
         scratch = draft.num_scratch * of_draft
-        block, weights = block + of_draft, weights + draft.files.abstract.num_bytes
+        block, weights = block + of_draft, weights + weights_of_draft
 
     def step_bytes() -> int:
         largest = largest_step_shape(budget, config.max_num_seqs)

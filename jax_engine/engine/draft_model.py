@@ -1,6 +1,9 @@
 """Opens the draft model of `speculative_config`.
 
 It is opened, and refused, before the target's weights are read: it shares the target's memory.
+Where devices share the target, it is whole: on the first device of one process, or in each of
+several processes, all of which draw the same guesses. It is small, and devices would talk for each
+guess.
 """
 
 import logging
@@ -49,8 +52,8 @@ class DraftParts:
     Attributes:
         runner: It has the model, and a cache with more blocks than the target's.
         num_blocks: Blocks of the target's cache.
-        cost: What a guess costs, in steps of the target: the ratio of the weights' bytes, all of
-            which a step reads.
+        cost: What a guess costs, in steps of the target: the ratio of the weights' bytes on a
+            device, all of which a step reads.
         tokenizers: As in `DraftModel`.
     """
 

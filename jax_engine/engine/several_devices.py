@@ -45,18 +45,9 @@ def check_shared(config: EngineConfig, *, batch_invariant: bool) -> None:
     Raises:
         ConfigError: `tensor_parallel_size` is not 1 beside such a setting.
     """
-    size, speculation = config.tensor_parallel_size, config.speculative_config
-    if size == 1:
-        return
-    lacking = None
-    if config.enable_lora:
-        lacking = "enable_lora"
-    elif speculation is not None and speculation.method == "draft_model":
-        lacking = "a draft model (speculative_config)"
-    elif batch_invariant:
-        lacking = "batch_invariant on a GPU"
-    if lacking is not None:
+    size = config.tensor_parallel_size
+    if size > 1 and batch_invariant:
         raise ConfigError(
-            f"tensor_parallel_size must be 1 with {lacking}, which several devices do not compute "
-            f"yet, got {size}: leave one of them out"
+            "tensor_parallel_size must be 1 with batch_invariant on a GPU, which several devices "
+            f"do not compute yet, got {size}: leave one of them out"
         )

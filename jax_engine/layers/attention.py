@@ -62,6 +62,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
         linear = functools.partial(Linear, dtype=dtype, weight_format=weight_format, stack=stack)
         self.qkv = linear(width, (heads + 2 * kv_heads) * size, bias=spec.qkv_bias)
         shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        shared["whole_rows"] = spec.whole_rows
         self.o = linear(heads * size, width, bias=spec.output_bias, **shared)
         norm = spec.head_norm
         normed = (heads, kv_heads)

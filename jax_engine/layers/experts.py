@@ -17,7 +17,15 @@ from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router, in_order
 from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import added, in_turn, on_first
+from jax_engine.parallel.sums import (
+    added,
+    in_tree,
+    in_turn,
+    on_first,
+    share_of_rows,
+    side_by_side,
+    this_rank,
+)
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots, rows_that_choose
 
@@ -108,13 +116,17 @@ class Experts(nnx.Module):  # type: ignore[misc]
     ):
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
-        count, expert, shared = spec.router.num_experts, spec.expert, spec.shared
+        count, expert, shared = spec.held, spec.expert, spec.shared
         self.router = Router(spec.router, width, weight_format=weight_format, stack=stack)
         bias = expert.bias
         self.gate_up = ExpertLinear(
             count, width, 2 * expert.width, bias=bias, gated=True, **matrices
         )
-        self.down = ExpertLinear(count, expert.width, width, bias=bias, **matrices)
+        shared_by, rows, columns = expert.shared_by, width, expert.width
+        self.whole_rows = expert.whole_rows and shared_by > 1  # as in `Linear`
+        if self.whole_rows:
+            rows, columns = share_of_rows(width, shared_by), expert.width * shared_by
+        self.down = ExpertLinear(count, columns, rows, bias=bias, **matrices)
         self.shared = None if shared is None else Mlp(shared, width, **matrices)
         exact = matrices | {"dtype": jnp.dtype(jnp.float32)}
         self.shared_gate = Linear(width, 1, **exact) if spec.shared_gate else None
@@ -125,7 +137,8 @@ class Experts(nnx.Module):  # type: ignore[misc]
         """The networks of one layer, applied to each token."""
         with jax.named_scope("router"):
             experts, weights = self.router(x, batch, layer)
-            pairs = sort_pairs(experts, self.spec.router.num_experts, batch.num_tokens)
+            own = self._held(experts)
+            pairs = sort_pairs(own, self.spec.held, batch.num_tokens)
         with jax.named_scope("experts"):
             rows, activation = x[pairs.token], self.spec.expert.activation
             adapted = self._adapted(pairs, batch)
@@ -133,18 +146,41 @@ class Experts(nnx.Module):  # type: ignore[misc]
             hidden = self.gate_up.weight.grouped_gated_matmul(
                 rows, self.gate_up.added(), activation, pairs.starts, layer, low
             )
-            shared_by = self.spec.expert.shared_by
-            bias = on_first(self.down.added(), shared_by)
+            shared_by, bias = self.spec.shared_by, self.down.added()
+            if self.whole_rows:
+                hidden = side_by_side(hidden, self.down.weight.matrix.shape[-1], shared_by)
+            else:
+                bias = on_first(bias, self.spec.expert.shared_by)
             each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
             low = self.down.low_rank(hidden, adapted, layer)
             if low is not None:
                 each = low.added_to(each)
             weighted = each[pairs.place] * weights.astype(each.dtype)[..., None]
-            out = added(in_order(weighted, axis=1), shared_by)
+            total = self._sum(weighted, own)
+            if self.whole_rows:
+                out = side_by_side(total, x.shape[1], shared_by)
+            else:
+                out = added(total, shared_by)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(in_turn(x, out, shared_by), batch, layer)
         return out
+
+    def _held(self, experts: Int[Array, "T k"]) -> Int[Array, "T k"]:
+        """The numbers of chosen experts among those of this device; `spec.held` of others."""
+        count = self.spec.held
+        if self.spec.dealt_to == 1:
+            return experts
+        own = experts - this_rank() * count
+        return jnp.where((own >= 0) & (own < count), own, count)
+
+    def _sum(self, weighted: Float[Array, "T k E"], own: Int[Array, "T k"]) -> Float[Array, "T E"]:
+        """The sum of the outputs of this device's experts."""
+        if self.spec.leaves == 1 == self.spec.dealt_to:
+            return in_order(weighted, axis=1)
+        leaf = (own * self.spec.leaves // self.spec.held)[..., None]  # one more: of others
+        parts = (jnp.where(leaf == one, weighted, 0) for one in range(self.spec.leaves))
+        return in_tree([in_order(part, axis=1) for part in parts])
 
     def _adapted(self, pairs: Sorted, batch: Batch) -> AdapterRows | None:
         """Which pairs have which adapter of their expert; None where the step has none."""

@@ -75,6 +75,7 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         self.k_up = for_each_head(latent.kv_rank, latent.nope_dim)
         self.v_up = for_each_head(latent.value_dim, latent.kv_rank)
         shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        shared["whole_rows"] = spec.whole_rows
         self.o = linear(heads * latent.value_dim, width, bias=spec.output_bias, **shared)
         self.sinks = nnx.Param(jnp.zeros((*stack, heads), jnp.float32)) if spec.sinks else None
 

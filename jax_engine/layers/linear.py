@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.batch import Batch
 from jax_engine.operations import device_operations
-from jax_engine.parallel.sums import added
+from jax_engine.parallel.sums import added, share_of_rows, side_by_side
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
@@ -33,9 +33,12 @@ class Linear(nnx.Module):  # type: ignore[misc]
         weight: [*stack, out, in], stored in a `WeightFormat`.
         bias: [*stack, out], or None.
         slots: What adapters add to the product, in a step that may have some; else None.
-        shared_by: Over how many devices the columns of the weight are cut; `in` is one's share.
+        shared_by: Over how many devices x is cut; `in` is one's share.
         leaves: As in `Matrix`.
-            None: this product is never cut so.
+        whole_rows: How the weight is cut if x is. False: by columns, and the devices' products are
+            added up. True: by rows. Then devices tell each other what they have of x, multiply all
+            of it with the rows that they have, and tell each other the products. So must they
+            where a row cannot be cut, since its numbers, or those of x, have something in common.
     """
 
     gated = False  # whether the weight belongs to a gated product
@@ -49,14 +52,19 @@ class Linear(nnx.Module):  # type: ignore[misc]
         bias: bool = False,
         shared_by: int = 1,
         leaves: int = 1,
+        whole_rows: bool = False,
         dtype: jnp.dtype,
         weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
-        self.shared_by = shared_by
-        matrix = Matrix((*stack, out_size, in_size), dtype, self.gated, leaves)
+        self.shared_by, self.whole_rows = shared_by, whole_rows and shared_by > 1
+        self.in_size, self.out_size = in_size * shared_by, out_size
+        rows, columns = out_size, in_size
+        if self.whole_rows:
+            rows, columns = share_of_rows(out_size, shared_by), self.in_size
+        matrix = Matrix((*stack, rows, columns), dtype, self.gated, leaves)
         self.weight = empty_weight(matrix, weight_format)
-        self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
+        self.bias = nnx.Param(jnp.zeros((*stack, rows), dtype)) if bias else None
 
     def __call__(
         self, x: Float[Array, "T in"], batch: Batch, layer: Int[Array, ""]
@@ -66,19 +74,21 @@ class Linear(nnx.Module):  # type: ignore[misc]
         Args:
             layer: The layer's index in the stack. The scan must have sliced the bias already.
         """
-        out_dtype = self.result_dtype(x.dtype)
-        if self.shared_by == 1:
-            out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
-        else:  # rounded once, behind the sum
-            exact = jnp.dtype(jnp.float32)
-            part = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=exact)
-            out = added(part, self.shared_by).astype(out_dtype)
+        dtype = of_product = self.result_dtype(x.dtype)
+        summed = self.shared_by > 1 and not self.whole_rows
+        if summed:  # rounded once, behind the sum
+            of_product = jnp.dtype(jnp.float32)
+        if self.whole_rows:
+            x = side_by_side(x, self.in_size, self.shared_by)
+        out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=of_product)
         low = self.low_rank(x, batch, layer)
         if low is not None:
             out = low.added_to(out)
+        if summed:
+            out = added(out, self.shared_by).astype(dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
-        return out
+        return side_by_side(out, self.out_size, self.shared_by) if self.whole_rows else out
 
     def low_rank(
         self, x: Float[Array, "T in"], batch: Batch, layer: Int[Array, ""]

@@ -78,6 +78,7 @@ class Mlp(nnx.Module):  # type: ignore[misc]
             self.up = ActivatedLinear(width, spec.width, activation=spec.activation, **options)
         self.gated = spec.gated
         shared: dict[str, Any] = {"shared_by": spec.shared_by, "leaves": spec.leaves}
+        shared["whole_rows"] = spec.whole_rows
         self.down = Linear(spec.width, width, **shared, **options)
 
     def __call__(

@@ -51,6 +51,7 @@ class AdaptedLeaf:
     Attributes:
         kind: what it does; a tied head has no weight of its own. "keys" and "values" are of the
             heads of latent attention.
+        weight: the name of the decoder's leaf; of a tied head, that of the embedding.
         path: where the decoder has its slots: the parts of an attribute's path.
         layout: its slots.
         made_of: for each layer, how its matrix is made of tensors.
@@ -59,6 +60,7 @@ class AdaptedLeaf:
     """
 
     kind: Kind
+    weight: str
     path: tuple[str | int, ...]
     layout: SlotLayout
     made_of: tuple[tuple[Transform, Words], ...]
@@ -116,8 +118,8 @@ def _embedding(leaf: Leaf, made_of: Tensor, slots: int, max_rank: int) -> Adapte
     tokens, width = leaf.matrix.shape
     layout = SlotLayout(1, slots, tokens, width, max_rank, 1, _halves(width))
     module = made_of.name.removesuffix(_WEIGHT)
-    path = (EMBEDDING, SLOTS)
-    return AdaptedLeaf("embedding", path, layout, ((made_of, {}),), ((module,),))
+    path, weight = (EMBEDDING, SLOTS), EMBEDDING + _WEIGHT
+    return AdaptedLeaf("embedding", weight, path, layout, ((made_of, {}),), ((module,),))
 
 
 def _tied_head(config: ModelConfig, made_of: Transform, slots: int, max_rank: int) -> AdaptedLeaf:
@@ -125,7 +127,8 @@ def _tied_head(config: ModelConfig, made_of: Transform, slots: int, max_rank: in
     size, width = config.spec.vocab_size, config.spec.width
     layout = SlotLayout(1, slots, width, size, max_rank, 1, _halves(size))
     (module,) = (name.removesuffix(_WEIGHT) for name, _ in made_of.tensors((size, width), {}))
-    return AdaptedLeaf("tied head", ("tied_slots",), layout, ((made_of, {}),), ((module,),))
+    path, weight = ("tied_slots",), EMBEDDING + _WEIGHT
+    return AdaptedLeaf("tied head", weight, path, layout, ((made_of, {}),), ((module,),))
 
 
 def _halves(size: int) -> tuple[tuple[int, int, int], ...]:
@@ -140,7 +143,7 @@ def _product(
     parts = _parts(each[0], out_size, modules[0])
     halves = halves_of(parts, gated=leaf.matrix.gated)
     layout = SlotLayout(len(each), slots, in_size, out_size, max_rank, len(parts), halves)
-    return AdaptedLeaf("product", _slots_of(name), layout, tuple(each), modules)
+    return AdaptedLeaf("product", name, _slots_of(name), layout, tuple(each), modules)
 
 
 def _slots_of(name: str) -> tuple[str | int, ...]:
@@ -159,7 +162,7 @@ def _experts(
     halves = halves_of(parts, gated=leaf.matrix.gated)
     sizes = len(each), slots, in_size, out_size, max_rank, len(parts)
     layout = SlotLayout(*sizes, halves, choices=count)
-    return AdaptedLeaf("experts", _slots_of(name), layout, tuple(each), modules)
+    return AdaptedLeaf("experts", name, _slots_of(name), layout, tuple(each), modules)
 
 
 def _heads(
@@ -174,7 +177,7 @@ def _heads(
     *module, last = _slots_of(name)[:-1]
     path = (*module, f"{last}_{SLOTS}")
     made_of = tuple((_not_turned(part), words) for part, words in each)
-    return AdaptedLeaf(kind, path, layout, made_of, modules)
+    return AdaptedLeaf(kind, name, path, layout, made_of, modules)
 
 
 def _modules(made_of: Transform, words: Words, leaf: Leaf) -> Iterator[str]:
@@ -255,11 +258,12 @@ def check_supported(adapter: Adapter, leaves: list[AdaptedLeaf]) -> None:
 
 def check_of(config: ModelConfig, max_rank: int) -> Callable[[Adapter], None]:
     """`check_supported` for a model with this configuration. Reads no weights, needs no device."""
+    whole = config.undivided
 
     @cache
     def leaves() -> list[AdaptedLeaf]:
-        _, state = abstract_decoder(config.spec, jnp.float32)
-        return adapted_leaves(config, abstract_leaves(state, config.spec), 1, max_rank)
+        _, state = abstract_decoder(whole.spec, jnp.float32)
+        return adapted_leaves(whole, abstract_leaves(state, whole.spec), 1, max_rank)
 
     return lambda adapter: check_supported(adapter, leaves())
 

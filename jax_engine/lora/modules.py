@@ -114,6 +114,7 @@ class Modules:
 
 def modules_of(config: ModelConfig) -> Modules:
     """The modules of a model with this configuration. Reads no weights."""
+    config = config.undivided
     _, state = abstract_decoder(config.spec, jnp.float32)
     leaves = abstract_leaves(state, config.spec)
     found: dict[str, Module] = {}

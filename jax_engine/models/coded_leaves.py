@@ -6,13 +6,9 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jax_engine.errors import ConfigError
-from jax_engine.model_spec import ModelSpec
 from jax_engine.models.leaves import Leaf, leaf_name
-from jax_engine.models.shares import Shares
-from jax_engine.modes import DEQUANTIZED
 from jax_engine.operations import coded_format, w8a8_format
-from jax_engine.parallel.divided import listed, sizes_that_fit
+from jax_engine.parallel.cuts import Cut
 from jax_engine.weights.code_sources import RowsOfCodes, is_ordered, parts_of_rows
 from jax_engine.weights.columns import cuts_groups
 from jax_engine.weights.format import Weight, WeightFormat
@@ -51,48 +47,29 @@ def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightF
     return coded_format(kinds, layers, one, leaf.format, ordered=ordered)
 
 
-def check_cuts(coded: Mapping[str, WeightFormat], shares: Shares, spec: ModelSpec) -> None:
-    """Refuses codes that devices cannot share.
+def in_whole_rows(coded: Mapping[str, WeightFormat], cuts: Mapping[str, Cut]) -> list[str]:
+    """The leaves whose rows devices cannot cut, so that they must have whole ones.
+
+    Those are leaves whose inputs are rounded by the largest number of a row; whose columns lie in
+    another order, which has no regard to devices; or whose groups of columns with one scale a cut
+    would divide.
 
     Args:
-        coded: the formats of a share's leaves.
-        spec: the whole model.
-
-    Raises:
-        ConfigError: Inputs are rounded by rows, which are cut; or columns lie in another order; or
-            a cut would divide a group with one scale.
+        coded: the formats of the whole model's leaves.
+        cuts: how devices would cut leaves of numbers.
     """
-    size = shares.mesh.size
-    if any(isinstance(one, W8A8) for one in coded.values()):
-        raise ConfigError(
-            "tensor_parallel_size must be 1 for weights whose inputs are rounded to 8 bits, by the "
-            f"largest number of a row that devices would share, got {size}: give "
-            f"quantization={DEQUANTIZED!r}"
-        )
-    for name, weight_format in coded.items():
-        cut = shares.cuts.get(name)
-        if cut is None or not cut.by_columns:
-            continue
-        assert isinstance(weight_format, RowsOfCodes)
-        declared = shares.whole[name].declared
-        if weight_format.ordered:
-            raise ConfigError(
-                f"tensor_parallel_size must be 1 for codes in another order of columns (g_idx of "
-                f"{declared}), got {size}: quantise with desc_act=False, or give "
-                f"quantization={DEQUANTIZED!r}"
-            )
-        kinds, total = weight_format.kinds, cut.total
-        if any(cuts_groups(kind, total // size) for kind in kinds):
-            sizes = [
-                one
-                for one in sizes_that_fit(spec)
-                if not any(cuts_groups(kind, total // one) for kind in kinds)
-            ]
-            raise ConfigError(
-                f"tensor_parallel_size must leave groups of {max(one.group for one in kinds)} "
-                f"columns whole that have one scale, of the {total} of {declared}: "
-                f"{listed(sizes)}, got {size}"
-            )
+    return [name for name, one in coded.items() if name in cuts and _is_divided(one, cuts[name])]
+
+
+def _is_divided(coded: WeightFormat, cut: Cut) -> bool:
+    """Whether a cut divides what the columns of a row have in common."""
+    if not cut.by_columns:
+        return False
+    if isinstance(coded, W8A8):
+        return True
+    assert isinstance(coded, RowsOfCodes)
+    share = cut.total // len(cut.places)
+    return coded.ordered or any(cuts_groups(kind, share) for kind in coded.kinds)
 
 
 def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:

@@ -37,6 +37,7 @@ class ModelConfig:
         matryoshka_dimensions: widths that its embeddings may be cut to; empty: any; None: they
             may not be cut.
         pooling: how its embeddings are made.
+        whole: the layers of the whole model, where `spec` is what devices hold of it; None: all.
     """
 
     architecture: str
@@ -48,6 +49,14 @@ class ModelConfig:
     head: HeadConfig | None = None
     matryoshka_dimensions: tuple[int, ...] | None = None
     pooling: PoolingRecipe = dataclasses.field(default_factory=PoolingRecipe)
+    whole: ModelSpec | None = None
+
+    @property
+    def undivided(self) -> "ModelConfig":
+        """The model as its checkpoint has it, however many devices share it."""
+        if self.whole is None:
+            return self
+        return dataclasses.replace(self, spec=self.whole, whole=None)
 
     @property
     def vocab_size(self) -> int:

@@ -20,7 +20,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.cache_scales import read_scales
 from jax_engine.models.check_tensors import starts_of_layers
 from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
-from jax_engine.models.coded_leaves import check_cuts, coded_formats, w8a8_formats, with_formats
+from jax_engine.models.coded_leaves import coded_formats, in_whole_rows, w8a8_formats, with_formats
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -30,11 +30,18 @@ from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.models.shares import Shares, shares_of
+from jax_engine.models.shares import Shares, shapes_of, shares_of
 from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
-from jax_engine.parallel.cuts import kv_heads
-from jax_engine.parallel.divided import divided, in_leaves, with_repeated_heads
+from jax_engine.parallel.cuts import cuts_of, kv_heads
+from jax_engine.parallel.divided import (
+    check_size,
+    divided,
+    in_leaves,
+    with_dealt_experts,
+    with_repeated_heads,
+    with_whole_rows,
+)
 from jax_engine.parallel.mesh import DeviceMesh, OneOfMany
 from jax_engine.parallel.seat import own_rank
 from jax_engine.parallel.stages import layers_of_stages, staged
@@ -63,6 +70,7 @@ class LoadedModel:
             the graph is one share's, and `config.spec` the whole model with a KV head for each. In
             a process that shares the model with others, both are the share's.
         whole: the configuration of all stages together, where `config` is that of one; else None.
+        shares: how several devices share it, in this process or in others; None: one has all.
     """
 
     config: ModelConfig
@@ -75,6 +83,7 @@ class LoadedModel:
     kv_scales: np.ndarray | None = None
     mesh: DeviceMesh | None = None
     whole: ModelConfig | None = None
+    shares: Shares | None = None
 
     @property
     def all_layers(self) -> ModelConfig:
@@ -91,7 +100,6 @@ class ModelFiles:
         leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
         tensors: the source of the weights; None for random weights, drawn from `seed`.
-        shares: how several devices share the leaves; None with one device.
     """
 
     abstract: LoadedModel
@@ -99,13 +107,12 @@ class ModelFiles:
     gguf: "GgufFile | None"
     tensors: CheckedTensors | None
     seed: int
-    shares: Shares | None = None
 
     def load(self) -> LoadedModel:
         """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
         model = self.abstract
-        leaves, tensors, shares = self.leaves, self.tensors, self.shares
+        leaves, tensors, shares = self.leaves, self.tensors, model.shares
         if tensors is None:
             drawn = shares.random if shares else functools.partial(random_leaves, leaves)
             arrays = drawn(self.seed)
@@ -136,6 +143,7 @@ def open_model(
     in_order_of_devices: bool = False,
     tensor_parallel_size: int = 1,
     stage: tuple[int, int] = (0, 1),
+    enable_expert_parallel: bool = False,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -151,6 +159,7 @@ def open_model(
         in_order_of_devices: one device adds up as several do, which share a model: see `in_leaves`.
         tensor_parallel_size: the number of devices that share the model, or each stage of it.
         stage: which stage of the model this is, and of how many.
+        enable_expert_parallel: they have whole experts, instead of a part of each.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
@@ -166,6 +175,8 @@ def open_model(
     config = read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
+    if enable_expert_parallel:
+        spec = with_dealt_experts(spec)
     if in_order_of_devices and tensor_parallel_size == 1:
         spec = in_leaves(spec)
     config = dataclasses.replace(config, spec=spec)
@@ -191,21 +202,24 @@ def open_model(
             kv_scales = kv_scales[layers.start : layers.stop]
     of_stage = sum(leaf.num_bytes for leaf in leaves.values())
     share, shares = spec, None
+    coded = _coded(quantization, tensors, leaves)
     if tensor_parallel_size > 1:
-        share, rank, size = divided(spec, tensor_parallel_size), own_rank(), tensor_parallel_size
+        rank, size = own_rank(), tensor_parallel_size
+        check_size(spec, size)
+        cuts = cuts_of(shapes_of(leaves), spec, size)
+        spec = with_whole_rows(spec, in_whole_rows(coded, cuts))
+        share = divided(spec, size)
         held_by = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
         graphdef, state = abstract_decoder(share, dtype)
         shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
+        coded = _coded(quantization, tensors, shares.leaves, shares)
     own = leaves if shares is None else shares.leaves
-    coded = _coded(quantization, tensors, own, shares)
     if coded and batch_invariant:
         raise ConfigError(
             "batch_invariant needs weights that are held as numbers on this device, and these are "
             f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
             "batch_invariant out"
         )
-    if coded and shares is not None:
-        check_cuts(coded, shares, spec)
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         own = abstract_leaves(state, share)
@@ -214,7 +228,7 @@ def open_model(
         shares = dataclasses.replace(shares, leaves=own)
         state = jax.tree.map(shares.mesh.abstract, state)
         mesh, held, heads = _held(spec, share, shares.mesh)
-        config = dataclasses.replace(config, spec=held)
+        config = dataclasses.replace(config, spec=held, whole=spec)
         if whole is not None:
             whole = dataclasses.replace(whole, spec=divided(whole.spec, tensor_parallel_size))
         if kv_scales is not None:
@@ -230,18 +244,19 @@ def open_model(
         kv_scales=kv_scales,
         mesh=mesh,
         whole=whole,
+        shares=shares,
     )
     if this_device().in_host_memory:
         what = f"{num_parameters} parameters in {abstract.all_layers.spec.num_layers} layers"
         check_fits(what, abstract.num_bytes * of_whole // of_stage)  # all stages are in it
-    return ModelFiles(abstract, own, gguf, tensors, seed, shares)
+    return ModelFiles(abstract, own, gguf, tensors, seed)
 
 
 def _coded(
     quantization: str | None,
     tensors: CheckedTensors | None,
     leaves: dict[str, Leaf],
-    shares: Shares | None,
+    shares: Shares | None = None,
 ) -> Mapping[str, WeightFormat]:
     """The formats of those of a device's leaves that it holds as codes.
 

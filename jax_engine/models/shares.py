@@ -34,8 +34,12 @@ def shares_of(
         spec: the whole model.
         leaves: those of one device's share.
     """
-    shapes = {name: leaf.matrix.shape for name, leaf in whole.items()}
-    return Shares(mesh, whole, leaves, cuts_of(shapes, spec, mesh.size))
+    return Shares(mesh, whole, leaves, cuts_of(shapes_of(whole), spec, mesh.size))
+
+
+def shapes_of(leaves: Mapping[str, Leaf]) -> dict[str, tuple[int, ...]]:
+    """The shape of each leaf's numbers."""
+    return {name: leaf.matrix.shape for name, leaf in leaves.items()}
 
 
 @dataclass(frozen=True)

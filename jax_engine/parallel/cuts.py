@@ -11,10 +11,12 @@ import numpy as np
 
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.model_spec import ModelSpec
+from jax_engine.parallel.sums import share_of_rows
 from jax_engine.weights.columns import Columns
 from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
 
-HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads where each has a matrix
+HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads, or experts, where each has a matrix
+EXPERTS = ("experts.gate_up", "experts.down")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,10 +46,14 @@ class Cut:
         return self._rows(whole, ndim, rank)
 
     def _rows(self, part: Declaration, ndim: int, rank: int) -> Transform:
+        axis = self.axis + ndim
+        if axis == 0 and isinstance(part, Stack):  # others are not read
+            values = [part.values[place] for place in self.places[rank]]
+            return dataclasses.replace(part, values=values)
         if self.by_columns and ndim > 1:
             start, stop = (int(self.places[rank][place]) for place in (0, -1))
             return Columns(part, start, stop + 1, self.total)
-        return Rows(part, self.places[rank], self.total, self.axis + ndim)
+        return Rows(part, self.places[rank], self.total, axis)
 
     @property
     def by_columns(self) -> bool:
@@ -82,15 +88,17 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
     first, *parts, kind = name.split(".")
     axis = ROWS if kind == "weight" else COLUMNS
     if first in ("embed", "lm_head"):
-        share = -(-spec.vocab_size // size)
-        last = spec.vocab_size - 1  # padding: its logits are never seen
-        ranks = [np.minimum(np.arange(share) + rank * share, last) for rank in range(size)]
-        return Cut(axis, tuple(ranks), spec.vocab_size)
+        return Cut(axis, _padded(spec.vocab_size, size), spec.vocab_size)
     if first != "groups":
         return None
     group, _, place, *module = parts  # groups, number, places, number, and the path in the layer
     layer = spec.groups[int(group)].pattern[int(place)]
-    found = _of_layer(layer, ".".join(module), kind, size)
+    where = ".".join(module)
+    found = (
+        _of_dealt(layer, where, kind, size)
+        or _of_summed(layer, where, shape[axis], kind, size)
+        or _of_layer(layer, where, kind, size)
+    )
     if found is None:
         return None
     axis, places = found
@@ -100,6 +108,31 @@ def _cut(name: str, shape: tuple[int, ...], spec: ModelSpec, size: int) -> Cut |
 Places = tuple[np.ndarray, ...]
 
 
+def _of_dealt(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
+    """Of experts that each device has whole; None of other leaves."""
+    mlp = layer.mlp
+    if isinstance(mlp, MlpSpec) or not mlp.dealt or module not in EXPERTS:
+        return None
+    return (HEADS if kind == "weight" else ROWS), _equal(mlp.router.num_experts, size)
+
+
+def _of_summed(
+    layer: LayerSpec, module: str, rows: int, kind: str, size: int
+) -> tuple[int, Places] | None:
+    """Of a product whose inputs devices share; None of others, and of what each has whole."""
+    axis, attention = ROWS if kind == "weight" else COLUMNS, layer.attention
+    network = None if module == "attention.o" else _network(layer.mlp, module)
+    if module == "attention.o":
+        whole_rows, columns = attention.whole_rows, attention.num_heads * attention.value_dim
+    elif network is not None and module.endswith(".down"):
+        whole_rows, columns = network.whole_rows, network.width
+    else:
+        return None
+    if whole_rows:
+        return axis, _padded(rows, size)
+    return (COLUMNS, _equal(columns, size)) if kind == "weight" else None
+
+
 def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
     """The axis and the places of a leaf of a layer; None if it is whole on each device."""
     axis, spec = ROWS if kind == "weight" else COLUMNS, layer.attention
@@ -107,8 +140,6 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
         return COLUMNS, _equal(spec.num_heads, size)
     if module == "attention.qkv":
         return axis, tuple(_of_heads(spec, size, rank) for rank in range(size))
-    if module == "attention.o":
-        return (COLUMNS, _equal(spec.num_heads * spec.value_dim, size)) if axis == ROWS else None
     if module == "attention" and kind in ("k_up", "v_up"):
         return HEADS, _equal(spec.num_heads, size)
     if module == "attention.q_up":
@@ -132,8 +163,6 @@ def _of_layer(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
         return axis, tuple(np.concatenate([one, one + network.width]) for one in halves)
     if module.endswith(".up"):
         return axis, _equal(network.width, size)
-    if module.endswith(".down") and axis == ROWS:
-        return COLUMNS, _equal(network.width, size)
     return None
 
 
@@ -149,6 +178,12 @@ def _network(mlp: MlpSpec | ExpertsSpec, module: str) -> MlpSpec | None:
 def _equal(count: int, size: int) -> Places:
     """Runs of equal length, one for each device."""
     return tuple(np.arange(count).reshape(size, -1))
+
+
+def _padded(count: int, size: int) -> Places:
+    """Runs of equal length, of which the last ones repeat the last place: nobody sees these."""
+    share = share_of_rows(count, size)
+    return tuple(np.minimum(np.arange(share) + rank * share, count - 1) for rank in range(size))
 
 
 def kv_heads(spec: AttentionSpec, size: int, rank: int) -> np.ndarray:

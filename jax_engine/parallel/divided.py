@@ -1,12 +1,12 @@
 """The specification of one device's share of a model, and which numbers of devices fit."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
-from jax_engine.parallel.sums import leaves_of
+from jax_engine.parallel.sums import leaves_of, leaves_of_experts
 
 
 def divided(spec: ModelSpec, size: int) -> ModelSpec:
@@ -21,12 +21,66 @@ def divided(spec: ModelSpec, size: int) -> ModelSpec:
     """
     if size == 1:
         return spec
+    check_size(spec, size)
+    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def check_size(spec: ModelSpec, size: int) -> None:
+    """Raises ConfigError if so many devices cannot share a model, with the numbers that can."""
     if not fits(spec, size):
         raise ConfigError(
             f"tensor_parallel_size must divide {_numbers(spec)}: "
             f"{listed(sizes_that_fit(spec))}, got {size}"
         )
-    return dataclasses.replace(_each(spec, lambda layer: _layer(layer, size)), shared_by=size)
+
+
+def with_dealt_experts(spec: ModelSpec) -> ModelSpec:
+    """The whole model, whose devices are to have whole experts, some of them (expert parallel).
+
+    Raises:
+        ConfigError: It has no experts.
+    """
+    if not spec.experts:
+        raise ConfigError(
+            "enable_expert_parallel must be False for a model without experts, got True"
+        )
+
+    def dealt(layer: LayerSpec) -> LayerSpec:
+        if isinstance(layer.mlp, MlpSpec):
+            return layer
+        return dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, dealt=True))
+
+    return _each(spec, dealt)
+
+
+def with_whole_rows(spec: ModelSpec, names: Collection[str]) -> ModelSpec:
+    """The whole model, of whose leaves with these names devices are to have whole rows.
+
+    Args:
+        names: Of products whose inputs devices share, as `abstract_leaves` has them.
+    """
+
+    def network(one: MlpSpec, name: str) -> MlpSpec:
+        return dataclasses.replace(one, whole_rows=f"{name}.down.weight" in names)
+
+    def of_layer(layer: LayerSpec, prefix: str) -> LayerSpec:
+        mlp, rows = layer.mlp, f"{prefix}.attention.o.weight" in names
+        if isinstance(mlp, MlpSpec):
+            own: MlpSpec | ExpertsSpec = network(mlp, f"{prefix}.mlp")
+        else:
+            shared = mlp.shared and network(mlp.shared, f"{prefix}.experts.shared")
+            expert = network(mlp.expert, f"{prefix}.experts")
+            own = dataclasses.replace(mlp, expert=expert, shared=shared)
+        attention = dataclasses.replace(layer.attention, whole_rows=rows)
+        return dataclasses.replace(layer, attention=attention, mlp=own)
+
+    def of_group(number: int, group: LayerGroup) -> LayerGroup:
+        layers = enumerate(group.pattern)
+        pattern = (of_layer(one, f"groups.{number}.places.{place}") for place, one in layers)
+        return dataclasses.replace(group, pattern=tuple(pattern))
+
+    groups = tuple(of_group(number, group) for number, group in enumerate(spec.groups))
+    return dataclasses.replace(spec, groups=groups)
 
 
 def in_leaves(spec: ModelSpec) -> ModelSpec:
@@ -54,7 +108,8 @@ def fits(spec: ModelSpec, size: int) -> bool:
         one.num_heads % size == 0 and (one.num_kv_heads % size == 0 or size % one.num_kv_heads == 0)
         for one in spec.attentions
     )
-    return heads and all(width % size == 0 for width in _widths(spec))
+    counts = [*_widths(spec), *_dealt(spec)]
+    return heads and all(count % size == 0 for count in counts)
 
 
 def _each(spec: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> ModelSpec:
@@ -87,7 +142,10 @@ def _mlp(spec: MlpSpec | ExpertsSpec, size: int) -> MlpSpec | ExpertsSpec:
     if isinstance(spec, MlpSpec):
         return _network(spec, size)
     shared = None if spec.shared is None else _network(spec.shared, size)
-    return dataclasses.replace(spec, expert=_network(spec.expert, size), shared=shared)
+    if not spec.dealt:
+        return dataclasses.replace(spec, expert=_network(spec.expert, size), shared=shared)
+    leaves = leaves_of_experts(spec.router.num_experts, size)
+    return dataclasses.replace(spec, shared=shared, dealt_to=size, leaves=leaves)
 
 
 def _network(spec: MlpSpec, size: int) -> MlpSpec:
@@ -99,12 +157,20 @@ def _networks(spec: ModelSpec) -> list[MlpSpec]:
     found = []
     for layer in spec.layers:
         mlp = layer.mlp
-        found += [mlp] if isinstance(mlp, MlpSpec) else [mlp.expert, *filter(None, [mlp.shared])]
+        if isinstance(mlp, MlpSpec):
+            found.append(mlp)
+        else:
+            found += [*([] if mlp.dealt else [mlp.expert]), *filter(None, [mlp.shared])]
     return found
 
 
+def _dealt(spec: ModelSpec) -> list[int]:
+    """The different numbers of experts that are dealt out."""
+    return sorted({one.router.num_experts for one in spec.experts if one.dealt})
+
+
 def _widths(spec: ModelSpec) -> list[int]:
-    """The different widths of feed-forward networks."""
+    """The different widths of feed-forward networks that are cut."""
     return sorted({one.width for one in _networks(spec)})
 
 
@@ -115,6 +181,7 @@ def _numbers(spec: ModelSpec) -> str:
     if not spec.has_latents:
         parts += [f"{spec.num_kv_heads} KV heads (or be a multiple of these)"]
     parts += [f"a feed-forward network of {width}" for width in _widths(spec)]
+    parts += [f"{count} experts" for count in _dealt(spec)]
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 

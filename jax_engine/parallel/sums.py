@@ -25,8 +25,17 @@ def leaves_of(size: int, shared_by: int) -> int:
 
     A part has an even number of them, so that pairs of 16-bit numbers stay together.
     """
+    return _leaves(size * shared_by, shared_by, each=2)
+
+
+def leaves_of_experts(count: int, shared_by: int) -> int:
+    """The same of the outputs of `count` experts, which devices have whole."""
+    return _leaves(count, shared_by, each=1)
+
+
+def _leaves(count: int, shared_by: int, *, each: int) -> int:
     leaves = MOST_LEAVES
-    while leaves > 1 and size * shared_by % (2 * leaves):
+    while leaves > 1 and count % (each * leaves):
         leaves //= 2
     return leaves // shared_by if leaves % shared_by == 0 else 1
 
@@ -111,11 +120,11 @@ def added(x: Float[Array, "T E"], shared_by: int) -> Float[Array, "T E"]:
     """
     if shared_by == 1:
         return x
-    return _in_order(gathered(x, shared_by))
+    return in_tree([*gathered(x, shared_by)])
 
 
-def _in_order(every: Float[Array, "devices T E"]) -> Float[Array, "T E"]:
-    parts = [*every]
+def in_tree(parts: list[Float[Array, "T E"]]) -> Float[Array, "T E"]:
+    """The sum of parts: first of neighbours, then of these sums."""
     while len(parts) > 1:
         odd = parts[len(parts) & ~1 :]
         parts = [one + other for one, other in zip(parts[::2], parts[1::2], strict=False)] + odd
@@ -138,21 +147,26 @@ def chosen(
     own = (ids // share == this_rank())[:, None]
     mine = jnp.where(own, rows, 0)  # the sum is exact: all but one are zero
     found: Array = (
-        lax.psum(mine, AXIS) if own_rank() is None else _in_order(gathered(mine, shared_by))
+        lax.psum(mine, AXIS) if own_rank() is None else in_tree([*gathered(mine, shared_by)])
     )
     return found
 
 
-@jax.named_scope("logits_of_devices")
+def share_of_rows(rows: int, shared_by: int) -> int:
+    """How many rows of a matrix each device has; those behind the last one are padding."""
+    return -(-rows // shared_by)
+
+
+@jax.named_scope("columns_of_devices")
 def side_by_side(
-    logits: Float[Array, "R V_share"], size: int, shared_by: int
-) -> Float[Array, "R V"]:
-    """The logits of all devices, without those of padding rows behind the first `size`."""
+    x: Float[Array, "R share"], size: int, shared_by: int
+) -> Float[Array, "R columns"]:
+    """What all devices have of each row, without padding behind the first `size` numbers."""
     if shared_by == 1:
-        return logits
+        return x
     every: Array = (
-        lax.all_gather(logits, AXIS, axis=1, tiled=True)
+        lax.all_gather(x, AXIS, axis=1, tiled=True)
         if own_rank() is None
-        else jnp.concatenate([*gathered(logits, shared_by)], axis=1)
+        else jnp.concatenate([*gathered(x, shared_by)], axis=1)
     )
     return every[:, :size]

@@ -158,10 +158,13 @@ def rows_that_choose(
     Args:
         rows: of the tokens.
         token: of each row.
-        choice: the number of each row's matrix; of a row without an adapter any number.
+        choice: the number of each row's matrix; of a row without an adapter any number. Rows whose
+            number is too high have a matrix of another device, and no adapter here.
     """
     slot = rows.slot[token]
-    pair = jnp.where(slot > 0, (slot - 1) * layout.choices + choice + 1, 0)
+    pair = jnp.where(
+        (slot > 0) & (choice < layout.choices), (slot - 1) * layout.choices + choice + 1, 0
+    )
     return _sorted(pair, layout.pairs)
 
 
@@ -243,6 +246,11 @@ def dense_of(
     each = jnp.where(own[None, :, :, None], values, jnp.zeros((), b.dtype))
     each = each.reshape(count, layout.out_size, -1)
     return a, jnp.concatenate([each, biases], axis=-1)
+
+
+def parts_of_columns(layout: SlotLayout) -> np.ndarray:
+    """For each column of the product, its part."""
+    return _columns(layout)[1]
 
 
 def _columns(layout: SlotLayout) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,7 @@
-"""The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each."""
+"""The adapters' slots on the device: fixed arrays, of which an adapter takes one slot of each.
+
+Of several devices that share the model each has its part of every slot.
+"""
 
 import itertools
 import math
@@ -16,11 +19,14 @@ from jaxtyping import Array
 
 from jax_engine.errors import WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
+from jax_engine.lora.device_shares import slots_of_device
 from jax_engine.lora.leaves import adapted_leaves, check_supported, is_changed, matrices
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import device_operations, this_device
+from jax_engine.parallel.mesh import SHARE, WHOLE, DeviceMesh
 from jax_engine.weights.low_rank import RANKS, A, B, SlotLayout, Slots
+from jax_engine.weights.matrix import ArraySpec
 
 
 class AdapterSlots:
@@ -37,41 +43,55 @@ class AdapterSlots:
 
     Attributes:
         arrays: of all leaves, one after another: only their shapes until `make`. Steps that were
-            launched keep those that they got.
+            launched keep those that they got. Of several devices each array has all their parts.
     """
 
     def __init__(self, model: LoadedModel, count: int, max_rank: int, dtype: DTypeLike) -> None:
         self.count, self.dtype = count, held_dtype(dtype)
-        leaves = abstract_leaves(model.params, model.config.spec)
+        self._shares, config = model.shares, model.config.undivided
+        whole = self._shares.whole if self._shares else abstract_leaves(model.params, config.spec)
         self.leaves = [
             replace(leaf, layout=replace(leaf.layout, bias_rows=this_device().bias_rows))
-            for leaf in adapted_leaves(model.config, leaves, count, max_rank)
+            for leaf in adapted_leaves(config, whole, count, max_rank)
         ]
-        self._specs = [leaf.layout.arrays(self.dtype) for leaf in self.leaves]
+        self._own = [slots_of_device(leaf, self._shares) for leaf in self.leaves]
+        self._specs = [own.layout.arrays(self.dtype) for own in self._own]
         # One program for leaves of one layout
-        layouts = dict.fromkeys(leaf.layout for leaf in self.leaves)
-        programs = {one: jax.jit(partial(_write, one), donate_argnums=0) for one in layouts}
-        self._write = [programs[leaf.layout] for leaf in self.leaves]
+        layouts = dict.fromkeys(own.layout for own in self._own)
+        programs = {one: _program(one, model.mesh) for one in layouts}
+        self._write = [programs[own.layout] for own in self._own]
         self._changed: list[set[int]] = []  # of each slot, the leaves that its adapter changes
-        self.arrays: list[Any] = [
+        shapes = (
             jax.ShapeDtypeStruct(spec.shape, spec.dtype)
             for specs in self._specs
             for spec in specs.values()
-        ]
+        )
+        held_by = self._shares.mesh if self._shares else None
+        self.arrays: list[Any] = [held_by.abstract(one) if held_by else one for one in shapes]
 
     def make(self) -> None:
         """Makes all slots, without adapters, and compiles what writes to those of layers.
 
         What writes to those of an embedding or a head waits for the first adapter of one.
         """
-        zeros = device_operations().zeros
-        for place, one in enumerate(self.arrays):  # each frees the one before it
-            self.arrays[place] = zeros(one.shape, one.dtype)
+        specs = (spec for specs in self._specs for spec in specs.values())
+        for place, spec in enumerate(specs):  # each frees the one before it
+            self.arrays[place] = self._zeros(spec)
         self._changed = [set() for _ in range(self.count)]
-        a_leaf_of = {leaf.layout: number for number, leaf in enumerate(self.leaves)}
+        a_leaf_of = {own.layout: number for number, own in enumerate(self._own)}
         for layout, number in a_leaf_of.items():
             if layout.layers > 1:
                 self._write_leaf(1, number, {}, pieces=1)
+
+    def _zeros(self, spec: ArraySpec) -> Array:
+        zeros, each = device_operations().zeros, list[Array]()
+        if self._shares is None:
+            alone: Array = zeros(spec.shape, spec.dtype)
+            return alone
+        for _, device in self._shares.mesh.ranks:
+            with jax.default_device(device):
+                each.append(zeros(spec.shape, spec.dtype))
+        return self._shares.mesh.joined(each)
 
     def write(self, slot: int, adapter: Adapter) -> None:
         """Puts an adapter into a slot, in place of what was there. Steps in flight are not touched.
@@ -106,27 +126,44 @@ class AdapterSlots:
         held = dict(zip(names, self.arrays[own], strict=True))
         for layer, new in itertools.islice(matrices(self.leaves[number], modules), pieces):
             place = np.int32(layer), np.int32(slot - 1)
-            held = self._write[number](held, new, *place)
+            held = self._write[number](held, self._of_devices(number, new), *place)
         self.arrays[own] = [held[name] for name in names]
+
+    def _of_devices(self, number: int, new: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What this process's devices have of a leaf's matrices, one behind the other."""
+        if self._shares is None:
+            return new
+        each = [self._own[number].share(new, rank) for rank, _ in self._shares.mesh.ranks]
+        return {name: np.concatenate([one[name] for one in each]) for name in new}
 
     @property
     def num_bytes(self) -> int:
-        """What the slots take on the device."""
-        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.arrays)
+        """What the slots take, on all devices together."""
+        each = [spec for specs in self._specs for spec in specs.values()]
+        size = self._shares.mesh.size if self._shares else 1
+        return size * sum(math.prod(one.shape) * one.dtype.itemsize for one in each)
 
     def attach(self, model: Any, arrays: list[Array]) -> None:
         """Gives the modules of a decoder their slots; `arrays` are those of `self.arrays`."""
         rest = iter(arrays)
-        for leaf, specs in zip(self.leaves, self._specs, strict=True):
+        for leaf, own, specs in zip(self.leaves, self._own, self._specs, strict=True):
             held = {name: next(rest) for name in specs}
             *module, attribute = leaf.path
-            setattr(_module(model, module), str(attribute), Slots(held, layout=leaf.layout))
+            setattr(_module(model, module), str(attribute), Slots(held, layout=own.layout))
 
 
 def held_dtype(dtype: DTypeLike) -> jnp.dtype:
     """In which dtype slots hold numbers, for activations of a dtype."""
     half = jnp.dtype(dtype) == jnp.bfloat16
     return jnp.dtype(jnp.bfloat16 if half else jnp.float32)
+
+
+def _program(layout: SlotLayout, mesh: DeviceMesh | None) -> Any:
+    """`_write` for slots of one layout; of several devices of this process each writes its own."""
+    write = partial(_write, layout)
+    if mesh is None:
+        return jax.jit(write, donate_argnums=0)
+    return mesh.compiled(write, (SHARE, SHARE, WHOLE, WHOLE), SHARE, donate_argnums=0)
 
 
 def _write(

@@ -171,7 +171,7 @@ class CompiledSteps:
         options: dict[str, Any] = {"compiler_options": self.options(shape)}
         if self.mesh is not None:
             results = self.mesh.kv_cache, WHOLE
-            options |= self.mesh.placements(self._arguments(self.mesh), results)
+            options |= self.mesh.placements(self._arguments(self.mesh, shape), results)
         jitted = jax.jit(step, donate_argnums=1, **options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
@@ -195,7 +195,7 @@ class CompiledSteps:
 
         if self.mesh is not None:
             results = self.mesh.kv_cache, WHOLE
-            step = self.mesh.over(step, self._arguments(self.mesh), results)
+            step = self.mesh.over(step, self._arguments(self.mesh, shape), results)
         handed = self.stream(shape.num_tokens)
         more = () if handed is None else (handed,)
         return step, (self._held(shape), kv_cache, packed, previous, *more)
@@ -207,11 +207,11 @@ class CompiledSteps:
         shape = num_tokens, self._width
         return tuple(jax.ShapeDtypeStruct(shape, one) for one in self._stream_dtypes)
 
-    def _arguments(self, mesh: DeviceMesh) -> tuple[Any, ...]:
+    def _arguments(self, mesh: DeviceMesh, shape: StepShape) -> tuple[Any, ...]:
         """Where the arguments of a step lie that several devices share."""
-        weights = [SHARE] * len(self.weights)
+        weights = [SHARE] * len(self._held(shape))
         if self.kv_scales is not None:  # behind the parameters
-            weights[-1] = mesh.kv_scales
+            weights[len(self.weights) - 1] = mesh.kv_scales
         return weights, mesh.kv_cache, WHOLE, WHOLE
 
     def _step(

@@ -9,20 +9,34 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jax_engine import LLM, ConfigError
+from jax_engine import LLM, ConfigError, EngineConfig
+from jax_engine.engine import build
+from jax_engine.engine.draft_model import DraftModel
 from jax_engine.layer_spec import (
     AttentionSpec,
+    ExpertsSpec,
     HeadNormSpec,
     LatentSpec,
     LayerSpec,
     MlpSpec,
     NormSpec,
+    RouterSpec,
 )
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import abstract_decoder
-from jax_engine.parallel.cuts import cuts_of
-from jax_engine.parallel.divided import divided, fits, with_repeated_heads
+from jax_engine.models.load import abstract_decoder, open_model
+from jax_engine.parallel.cuts import HEADS, Cut, cuts_of
+from jax_engine.parallel.divided import (
+    divided,
+    fits,
+    in_leaves,
+    with_dealt_experts,
+    with_repeated_heads,
+    with_whole_rows,
+)
+from jax_engine.parallel.sums import leaves_of_experts
+from jax_engine.weights.transforms import Stack
+from jax_engine.worker.kv_cache import block_bytes
 from tests.support.tiny_llama import tiny_llama
 
 NORM = NormSpec(1e-5)
@@ -138,6 +152,79 @@ def check_shares(spec: ModelSpec, size: int) -> None:
         assert set(np.concatenate([part.ravel() for part in parts])) == set(range(cut.total))
 
 
+def mixture(experts: int, *, dealt: bool) -> ModelSpec:
+    """Experts beside a shared network, and a width that no number of devices divides."""
+    router = RouterSpec(experts, 2)
+    mlp = ExpertsSpec(router, MlpSpec(24, bias=True), MlpSpec(48, bias=True))
+    plain = model(12, 12, 48)
+    layer = replace(plain.layers[0], mlp=mlp)
+    spec = replace(plain, groups=(LayerGroup((layer,), 2),), width=13)
+    return with_dealt_experts(spec) if dealt else spec
+
+
+PLACE = "groups.0.places.0"
+SUMMED = ("attention.o", "experts.shared.down", "experts.down")
+ROWS = tuple(f"{PLACE}.{name}.weight" for name in SUMMED[:2])
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 6])
+@pytest.mark.parametrize("dealt", [True, False])
+@pytest.mark.parametrize("names", [(), ROWS, (*ROWS, f"{PLACE}.experts.down.weight")])
+def test_the_shares_of_experts_and_of_whole_rows_are_the_whole(
+    names: tuple[str, ...], dealt: bool, size: int
+) -> None:
+    spec = with_whole_rows(mixture(12, dealt=dealt), names)
+    check_shares(spec, size)
+    mlp, attention = divided(spec, size).layers[0].mlp, spec.layers[0].attention
+    assert isinstance(mlp, ExpertsSpec) and mlp.shared is not None
+    whole = [attention.whole_rows, mlp.shared.whole_rows, mlp.expert.whole_rows]
+    assert whole == [f"{PLACE}.{name}.weight" in names for name in SUMMED]
+    assert (mlp.held, mlp.shared_by) == (12 // size if dealt else 12, size)
+    assert mlp.expert.width == (24 if dealt else 24 // size)
+
+
+def test_experts_that_devices_cannot_share_are_refused_with_the_sizes_that_fit() -> None:
+    wanted = "12 heads, 12 KV heads .* network of 48 and 6 experts: 1, 2, 3 or 6, got 4"
+    with pytest.raises(ConfigError, match=f"tensor_parallel_size must divide {wanted}"):
+        divided(mixture(6, dealt=True), 4)
+    assert fits(mixture(6, dealt=False), 4)
+    with pytest.raises(ConfigError, match="enable_expert_parallel must be False"):
+        with_dealt_experts(model(8, 8, 64))
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"), [(8, [8, 4, 2, 1, 1]), (12, [4, 2, 1, 1, 1]), (7, [1, 1, 1, 1, 1])]
+)
+def test_dealt_experts_are_added_up_in_as_many_parts(count: int, parts: list[int]) -> None:
+    """On 1, 2, 4, 8 and 3 devices: all devices together have the same tree."""
+    assert [leaves_of_experts(count, size) for size in (1, 2, 4, 8, 3)] == parts
+    (mlp,) = in_leaves(mixture(count, dealt=True)).experts
+    assert (mlp.leaves, mlp.dealt_to) == (parts[0], 1)
+
+
+def test_only_a_device_s_own_experts_are_read() -> None:
+    cut = Cut(HEADS, tuple(np.arange(6).reshape(3, 2)), 6)
+    whole = Stack("layer", range(2), Stack("expert", range(6), "{layer}.{expert}"))
+    for rank in range(3):
+        names = [name for name, _ in cut.transform(whole, 4, rank).tensors((2, 2, 5, 4), {})]
+        own = (2 * rank, 2 * rank + 1)
+        assert names == [f"{layer}.{expert}" for layer in range(2) for expert in own]
+
+
+@pytest.mark.parametrize(("rank", "times"), [(None, 1), (0, 4)])
+def test_memory_for_a_draft_model_is_that_of_each_process(
+    rank: int | None, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not cut: one process has it once, however many devices it has."""
+    path, _ = tiny_llama(tmp_path / "tiny")
+    files = open_model(str(path))
+    config = EngineConfig(model=str(path), tensor_parallel_size=4, block_size=4)
+    monkeypatch.setattr(build, "own_rank", lambda: rank)
+    weights, block = build._draft_bytes(config, DraftModel(files, 64, 3, 64, None))
+    each = block_bytes(files.abstract.config, 4, np.dtype("float32"))
+    assert (weights, block) == (times * files.abstract.num_bytes, times * each)
+
+
 @pytest.mark.parametrize(("size", "copies"), [(2, 1), (4, 1), (8, 2), (16, 4)])
 def test_a_norm_over_all_heads_is_whole_on_each_device(size: int, copies: int) -> None:
     """In the share's model, too, which counts a KV head of several devices once."""
@@ -169,8 +256,10 @@ def test_a_query_head_lies_beside_its_kv_head(size: int) -> None:
 
 
 BESIDE = [
-    ({"enable_lora": True}, "enable_lora"),
-    ({"speculative_config": {"model": "other", "method": "draft_model"}}, "a draft model"),
+    (
+        {"speculative_config": {"model": "other", "draft_tensor_parallel_size": 2}},
+        "draft_tensor_parallel_size",
+    ),
     ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
 ]
 
@@ -182,13 +271,6 @@ def test_settings_for_one_device_are_refused(
     path, _ = tiny_llama(tmp_path / "tiny")
     with pytest.raises(ConfigError, match=words):
         LLM(str(path), skip_tokenizer_init=True, **({"tensor_parallel_size": 2} | given))
-
-
-def test_rounded_inputs_are_refused_and_how_to_go_on_is_said(tmp_path: Path) -> None:
-    path, _ = tiny_llama(tmp_path / "tiny")
-    wanted = r"inputs are rounded to 8 bits.*got 2.*quantization='dequantized'"
-    with pytest.raises(ConfigError, match=wanted):
-        LLM(str(path), skip_tokenizer_init=True, quantization="w8a8", tensor_parallel_size=2)
 
 
 def test_the_model_s_numbers_come_before_the_devices(tmp_path: Path) -> None:

@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine import LLM, SamplingParams
+from jax_engine import LLM, LoRARequest, SamplingParams
 from jax_engine.engine import several_devices
 from jax_engine.errors import ConfigError, EngineDeadError
 from jax_engine.processes import runner_child
 from jax_engine.processes.cores import own_cores
 from jax_engine.step import Capabilities
 from pallas_kernels.backends import runs_cpu_kernels
+from tests.engine.test_real_adapters import GREEDY, bits
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
+from tests.support.adapted import adapter_of, modules_at
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S
+from tests.support.quantised_llama import quantised_llama
 from tests.support.tiny_llama import tiny_llama
 
 pytestmark = pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU")
@@ -102,6 +105,77 @@ def test_what_layers_say_to_each_other_is_in_one_order(
         rows = [row for one in answers for row in one.prompt_logprobs or () if row is not None]
         found.append(np.array([[row[token].logprob for token in range(61)] for row in rows]))
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_each_process_has_its_part_of_adapters(of_bytes: str) -> None:
+    """More of them than slots, with biases; a request without one has the bits of no slots."""
+    few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
+    asked = SamplingParams(n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
+    slots = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 20}
+    of, names = modules_at(Path(of_bytes))
+    loras = [
+        LoRARequest(f"a{i}", i, adapter=adapter_of(names[i % 2 :: 2], of, i, biased=i == 2))
+        for i in (1, 2, 3)
+    ]
+    given = [None, *loras, None, *loras]
+    found = []
+    for size in (1, 2):
+        llm = LLM(of_bytes, **few, **slots, tensor_parallel_size=size)
+        assert len(pids(llm)) == size * (size > 1)
+        for _ in range(2):
+            outputs = llm.generate(PROMPTS * 2, asked, lora_request=given, use_tqdm=False)
+            found.append([bits(one) for one in outputs])
+        assert llm.llm_engine.stats().num_swapped_out > 0
+    assert found[0] == found[1] and found[2] == found[3]
+    assert tokens_of(found[0]) == tokens_of(found[2])
+    plain = LLM(of_bytes, **few, tensor_parallel_size=2)
+    bare = [bits(one) for one in plain.generate(PROMPTS[0], asked, use_tqdm=False)]
+    assert [found[2][0], found[2][4]] == bare * 2
+    assert len({str(one) for one in found[2]}) == 4
+
+
+def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """With rounded inputs; blocks are swapped."""
+    path, _ = quantised_llama(tmp_path / "model", "w8a8")
+    few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
+    asked = SamplingParams(n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
+    found = []
+    for size in (1, 2):
+        llm = LLM(str(path), **few, tensor_parallel_size=size)
+        found.append([bits(one) for one in llm.generate(PROMPTS, asked, use_tqdm=False)])
+        assert llm.llm_engine.stats().num_swapped_out > 0
+    assert found[0] == found[1]
+
+
+def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Beside a shared network of which each process has a part."""
+    write(cases()["qwen2_moe"], tmp_path)
+    given: dict[str, Any] = {"enable_expert_parallel": True, "batch_invariant": True}
+    found = []
+    for size in (1, 2):
+        llm = LLM(str(tmp_path), **SMALL, **given, tensor_parallel_size=size)
+        found.append([bits(one) for one in llm.generate(PROMPTS, GREEDY, use_tqdm=False)])
+    assert found[0] == found[1]
+
+
+def test_a_draft_model_is_whole_in_each_process(of_bytes: str) -> None:
+    """Each draws the same guesses, and they change no bit."""
+    asked = SamplingParams(temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
+    draft = {
+        "model": of_bytes, "num_speculative_tokens": 3, "draft_sample_method": "probabilistic",
+        "draft_tensor_parallel_size": 1, "enable_adaptive_verification": False,
+    }  # fmt: skip
+    found = []
+    for given in ({}, {"speculative_config": draft}):
+        llm = LLM(of_bytes, **SMALL, **given, tensor_parallel_size=2)
+        outputs = llm.generate(PROMPTS, asked, use_tqdm=False)
+        found.append([bits(one) for one in outputs])
+    assert found[0] == found[1]
+    assert sum(one.metrics.num_accepted_tokens for one in outputs if one.metrics) > 0
+
+
+def tokens_of(found: list[Any]) -> list[Any]:
+    return [[tokens for tokens, _ in sequences] for sequences in found]
 
 
 @pytest.mark.parametrize(("rank", "number"), [(1, signal.SIGKILL), (0, signal.SIGSTOP)])

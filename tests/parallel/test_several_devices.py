@@ -26,6 +26,18 @@ def test_families_on_several_devices() -> None:
     run_on_eight_devices("families_on_eight_devices.py")
 
 
+def test_adapters_on_several_devices() -> None:
+    run_on_eight_devices("adapters_on_eight_devices.py")
+
+
+def test_experts_on_several_devices() -> None:
+    run_on_eight_devices("experts_on_eight_devices.py")
+
+
+def test_draft_models_on_several_devices() -> None:
+    run_on_eight_devices("drafts_on_eight_devices.py")
+
+
 def run_on_eight_devices(name: str) -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}".strip()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

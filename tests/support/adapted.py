@@ -22,16 +22,17 @@ WIDTH = -(-LONGEST // BLOCK_SIZE)
 SEQUENCES = 12
 SLOTS, MAX_RANK = 3, 20
 NO_MOVES = Moves([], [], [])
+OF_MODEL = ("quantization", "tensor_parallel_size", "enable_expert_parallel")
 
 
 def worker_of(path: Path, *, dtype: str = "float32", loras: int = SLOTS, **more: Any) -> Worker:
     """A worker with its weights, for SEQUENCES sequences.
 
     Args:
-        more: For the worker, and `quantization` for the model.
+        more: For the worker, and those of OF_MODEL for the model.
     """
-    quantization = more.pop("quantization", None)
-    files = open_model(str(path), dtype=dtype, quantization=quantization)
+    of_model = {name: more.pop(name) for name in OF_MODEL if name in more}
+    files = open_model(str(path), dtype=dtype, **of_model)
     options = {"max_lora_rank": MAX_RANK, "cache_dtype": dtype} | more
     worker = Worker(
         files.abstract,

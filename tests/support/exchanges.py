@@ -8,6 +8,7 @@ from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.worker import Worker
 from tests.models.test_decoder import result_bytes
 
+VECTORS = r"norm|bias|sinks|'(scales|places|order)'\]$"  # no numbers or codes of a matrix
 DECODE = StepShape(num_tokens=1, num_rows=1, decode_only=True)
 
 
@@ -29,8 +30,12 @@ def check_exchanges(worker: Worker, *, in_layers: int, shape: StepShape = DECODE
 def _smallest(worker: Worker) -> int:
     """Bytes of the smallest matrix of a layer, or of the cache of one, on one device."""
     held = jax.tree.unflatten(worker.steps._structure, worker.steps.weights)
-    named = jax.tree_util.tree_leaves_with_path((held, worker.kv_cache.array))
-    arrays = [
-        one for path, one in named if one.ndim > 2 and "norm" not in jax.tree_util.keystr(path)
-    ]
+    named = jax.tree_util.tree_leaves_with_path(held)
+    of_layers = {path: one for path, one in named if "groups" in jax.tree_util.keystr(path)}
+    matrices = (
+        one
+        for path, one in of_layers.items()
+        if one.ndim > 1 and not re.search(VECTORS, jax.tree_util.keystr(path))
+    )
+    arrays = [*matrices, worker.kv_cache.array]
     return min(one.addressable_shards[0].data.nbytes // len(one) for one in arrays)
