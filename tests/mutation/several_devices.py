@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 DIVIDED, MEETING = ("tests/parallel/test_divided.py",), ("tests/kernels/test_meeting.py",)
 # The bug is in a file then, where other processes find it.
 PROCESSES = ("--maxfail=1", "tests/parallel/test_processes.py")
+SHARES = ("tests/lora/test_device_shares.py",)
 ROUTER = ("tests/engine/test_request_router.py",)
 ENGINES = ("tests/engine/test_data_parallel.py", "-knot real_processes")
 PLACES = ("tests/processes/test_places.py",)
@@ -18,6 +19,60 @@ MUTANTS: list[Mutant] = [
         ("rank * count // size", "rank % count", "a query head has another KV head"),
         ("[one, one + network.width]", "[one, one]", "the gate's rows are those of up, too"),
         ("share = share_of_rows(count, size)", "share = count // size", "lost tokens"),
+    ),
+    *plant(
+        "jax_engine/parallel/cuts.py",
+        DIVIDED,
+        (
+            "[part.values[place] for place in self.places[rank]]",
+            "part.values[: len(self.places[rank])]",
+            "all devices read the first experts",
+        ),
+        ("rank * share, count - 1)", "rank * share, count)", "padding is behind the last row"),
+        ("if whole_rows:\n", "if False:\n", "rows are cut that must be whole"),
+        ("or not mlp.dealt or", "or", "all experts are dealt out"),
+    ),
+    *plant(
+        "jax_engine/parallel/divided.py",
+        DIVIDED,
+        ("*_dealt(spec)]\n", "]\n", "experts are dealt to a number that does not divide them"),
+        ('f"{prefix}.experts.shared")', 'f"{prefix}.experts")', "the wrong network is whole"),
+        ("dealt_to=size, leaves=leaves", "dealt_to=size", "dealt experts are in no tree"),
+    ),
+    *plant(
+        "jax_engine/engine/build.py",
+        DIVIDED,
+        ("times * model.num_bytes", "model.num_bytes", "one process alone has the draft model"),
+    ),
+    *plant(
+        "jax_engine/lora/device_shares.py",
+        SHARES,
+        ("np.take(new[B], places, 1)", "new[B][:, : len(places)]", "all have the first rows"),
+        ("np.take(new[A], places, 2)", "new[A][..., : len(places)]", "all have the first columns"),
+        ("own if rank == 0 else _without_biases(own)", "own", "each device adds a bias"),
+        ("np.take(array, places, 0)", "array[: len(places)]", "all have the first experts"),
+        ("gated=gated)", "gated=False)", "a gate beside other columns of up"),
+        (' or leaf.kind == "embedding"', "", "a table of tokens is cut"),
+    ),
+    *plant(
+        "jax_engine/layers/experts.py",
+        (*PROCESSES, "-kwhole_experts"),
+        (
+            "jnp.where((own >= 0) & (own < count), own, count)",
+            "own % count",
+            "a device computes its experts for tokens of others",
+        ),
+        ("experts - this_rank() * count", "experts", "all devices have the first experts"),
+        ("own * self.spec.leaves // self.spec.held", "own * 0", "experts of others are added"),
+    ),
+    *plant(
+        "jax_engine/models/coded_leaves.py",
+        (*PROCESSES, "-kwhole_rows"),
+        (
+            "if isinstance(coded, W8A8):\n        return True",
+            "if isinstance(coded, W8A8):\n        return False",
+            "each device rounds x by the largest number of its own part",
+        ),
     ),
     *plant(
         "jax_engine/parallel/divided.py",
