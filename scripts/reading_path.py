@@ -74,7 +74,7 @@ PATH = (
     ),
     Stop(
         "jax_engine/models/decoder.py",
-        ("Decoder.__call__", "LayerStack.__call__", "DecoderLayer.__call__"),
+        ("Decoder.run_layers", "LayerStack.__call__", "DecoderLayer.__call__"),
         "a scan over the layers",
     ),
     Stop(

@@ -33,20 +33,13 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
 from jax_engine.parallel.mesh import num_there
-from jax_engine.parallel.seat import (
-    Seat,
-    others_gave_up,
-    own_rank,
-    own_stage,
-    seats,
-    take_seat,
-)
+from jax_engine.parallel.seat import Seat, own_rank, own_stage, seats, take_seat
 from jax_engine.processes.cores import cores_of_ranks, own_cores
 from jax_engine.processes.places import ANYWHERE, Place
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.remote_runner import RemoteRunner
 from jax_engine.processes.runner_client import RunnerClient
-from jax_engine.processes.stage_link import Folders, StageLink
+from jax_engine.processes.stage_link import Folders
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
@@ -64,7 +57,7 @@ from jax_engine.worker.memory import (
     profile_memory,
     useful_blocks,
 )
-from jax_engine.worker.stage_runner import StageRunner
+from jax_engine.worker.stage_runner import runner_of_stage
 from jax_engine.worker.step_shape import StepShape, largest_step_shape
 from jax_engine.worker.worker import Worker
 
@@ -334,13 +327,10 @@ def told_runners(
     enable_compilation_cache()
     with allocating(ALL):
         found = build_runners(config, with_tokenizer=False)
-    stage, num_stages = own_stage()
-    worker = found.worker
-    if num_stages > 1:
-        assert isinstance(worker, Worker), "it was built here"
-        link = StageLink(folders, others_gave_up, has_before=stage > 0)
-        worker = StageRunner(worker, link, num_stages)
-    runners = [worker, *([found.draft.runner] if found.draft else [])]
+    runners = [
+        runner_of_stage(found.worker, folders),
+        *([found.draft.runner] if found.draft else []),
+    ]
     absent: Any = None
     draft = replace(found.draft, runner=absent) if found.draft else None
     told = replace(found, worker=absent, draft=draft)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from jax_engine.processes.stage_link import StageLink
-from jax_engine.step import PreemptionCosts, Step, StepResult
+from jax_engine.parallel.seat import others_gave_up, own_stage
+from jax_engine.processes.stage_link import Folders, StageLink
+from jax_engine.step import PreemptionCosts, Runner, Step, StepResult
 from jax_engine.worker.worker import Worker
 
 
@@ -157,3 +158,13 @@ class StageRunner:
             except Exception as error:
                 future.set_exception(error)
             del job, future  # or the arrays of a step would be kept until the next one comes
+
+
+def runner_of_stage(worker: Runner, folders: Folders) -> Runner:
+    """The runner of this process: the worker itself, if it has all layers."""
+    stage, num_stages = own_stage()
+    if num_stages == 1:
+        return worker
+    assert isinstance(worker, Worker), "it was built in this process"
+    link = StageLink(folders, others_gave_up, has_before=stage > 0)
+    return StageRunner(worker, link, num_stages)

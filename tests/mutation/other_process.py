@@ -44,8 +44,8 @@ MUTANTS: list[Mutant] = [
         DIFFERENT,
         ("if digest != digests[0]:", "if False:", "different steps are carried out"),
         (
-            "self._memory.reset()",
-            "pass",
+            "                memory.reset()",
+            "                pass",
             "processes that have recovered wait for none of the others",
         ),
     ),

@@ -29,7 +29,7 @@ UNIFIED: list[Mutant] = plant(
     ),
     ("extra = len(seqs) - len(runs)", "extra = 0", "no head-room for those out of budget"),
     ("while state.swapped and budget > 0:", "while state.swapped:", "swaps in without budget left"),
-    ("if not state.fits(group):", "if False:", "admission ignores max_num_seqs"),
+    ("or not state.fits(group):", "or False:", "admission ignores max_num_seqs"),
     (
         "- len(hits) + manager.num_free_among(hits)",
         "- len(hits)",

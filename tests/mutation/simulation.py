@@ -332,7 +332,11 @@ CONTROLLER: list[Mutant] = [
             "seq.pending = -(row + 1) if row < 2 else -1",
             "a token of the step before is taken from another row",
         ),
-        ("seq.pending, seq.in_flight = 0, False", "pass", "a token that has come is waited for"),
+        (
+            "seq.pending, seq.in_flight = 0, False",
+            "seq.in_flight = False",
+            "a token that has come is waited for",
+        ),
     ),
     *plant(
         f"{CORE}/state.py",

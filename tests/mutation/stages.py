@@ -2,10 +2,10 @@
 
 from tests.mutation.planting import Mutant, plant
 
-STAGES = ("tests/parallel/test_stages.py", "-kvllm or variable or together or holds")
+STAGES = ("--maxfail=1", "tests/parallel/test_stages.py", "-kvllm or variable or together or holds")
 # The bug is in a file then, where other processes find it.
 SAME_BITS = ("--maxfail=1", "tests/parallel/test_stages.py", "-ksame_bits and 2-1")
-BY_NAME = ("tests/parallel/test_stages.py", "-kby_name")
+BY_NAME = ("--maxfail=1", "tests/parallel/test_stages.py", "-kby_name")
 FLIGHT = ("tests/core/test_batches_in_flight.py", "tests/properties/test_stages_in_flight.py")
 LINK = ("tests/processes/test_stage_link.py",)
 RUNNER = ("tests/worker/test_stage_runner.py",)
