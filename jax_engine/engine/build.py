@@ -18,7 +18,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
-from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
+from jax_engine.engine.draft_model import DraftModel, DraftParts, draft_bytes, open_draft
 from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
@@ -517,18 +517,6 @@ def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
     return block if own_rank() is None else block * config.tensor_parallel_size
 
 
-def _draft_bytes(config: EngineConfig, draft: DraftModel) -> tuple[int, int]:
-    """Bytes of the draft model's weights, and of its part of a block.
-
-    It is not cut. One process has it on its first device. Of several each has all of it, and they
-    have the same memory.
-    """
-    model = draft.files.abstract
-    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
-    times = 1 if own_rank() is None else config.tensor_parallel_size
-    return times * model.num_bytes, times * block
-
-
 def _slots(config: EngineConfig, model: LoadedModel) -> AdapterSlots | None:
     """The adapters' slots, not made yet; None if there are none."""
     if not config.enable_lora:
@@ -556,7 +544,7 @@ def _memory(
     if slots is not None and this_device().in_host_memory:
         check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
     if draft is not None:
-        weights_of_draft, of_draft = _draft_bytes(config, draft)
+        weights_of_draft, of_draft = draft_bytes(config, draft)
         scratch = draft.num_scratch * of_draft
         block, weights = block + of_draft, weights + weights_of_draft
 

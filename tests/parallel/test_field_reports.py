@@ -140,6 +140,7 @@ print(first == second, events.count("/jax/compilation_cache/cache_hits"),
 """
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_nothing_and_steps_keep_no_arrays(tmp_path: Path) -> None:
     """Of two devices in one process: as many arrays are alive behind many steps as behind few."""
     path, _ = tiny_llama(tmp_path / "tiny", num_attention_heads=8, num_key_value_heads=4)
@@ -155,6 +156,7 @@ def test_a_second_start_compiles_nothing_and_steps_keep_no_arrays(tmp_path: Path
     assert int(missed) > 0 and int(missed_again) == 0 and int(hit) > 0, found
 
 
+@pytest.mark.slow
 def test_latent_attention_is_refused_or_right(tmp_path: Path) -> None:
     """Never wrong in silence."""
     write(cases()["deepseek_v2"], tmp_path)

@@ -69,6 +69,7 @@ def test_i52_every_kind_of_request_has_the_same_bits(of_bytes: str, size: int) -
     assert outputs(there) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cache_dtype"), [(None, "int8"), ("minicpm3", "fp8")])
 def test_each_process_swaps_its_own_share(
     of_bytes: str, name: str | None, cache_dtype: str, tmp_path: Path
@@ -88,6 +89,7 @@ def test_each_process_swaps_its_own_share(
     assert found[0] == found[1] and swapped[0] == swapped[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     [("gpt_neox", 2), ("qwen2_moe", 2), ("cohere", 4), ("olmo2", 4), ("deepseek_v3", 2)],
@@ -107,6 +109,7 @@ def test_what_layers_say_to_each_other_is_in_one_order(
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_process_has_its_part_of_adapters(of_bytes: str) -> None:
     """More of them than slots, with biases; a request without one has the bits of no slots."""
     few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
@@ -134,6 +137,7 @@ def test_each_process_has_its_part_of_adapters(of_bytes: str) -> None:
     assert len({str(one) for one in found[2]}) == 4
 
 
+@pytest.mark.slow
 def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
     """With rounded inputs; blocks are swapped."""
     path, _ = quantised_llama(tmp_path / "model", "w8a8")
@@ -147,6 +151,7 @@ def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
     """Beside a shared network of which each process has a part."""
     write(cases()["qwen2_moe"], tmp_path)
@@ -158,6 +163,7 @@ def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_draft_model_is_whole_in_each_process(of_bytes: str) -> None:
     """Each draws the same guesses, and they change no bit."""
     asked = SamplingParams(temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jax_engine import LLM, SamplingParams
 from tests.meta.trees import ROOT
 from tests.support.tiny_llama import tiny_llama
@@ -18,22 +20,27 @@ def test_models_on_several_devices() -> None:
     run_on_eight_devices("on_eight_devices.py")
 
 
+@pytest.mark.slow
 def test_codes_on_several_devices() -> None:
     run_on_eight_devices("codes_on_eight_devices.py")
 
 
+@pytest.mark.slow
 def test_families_on_several_devices() -> None:
     run_on_eight_devices("families_on_eight_devices.py")
 
 
+@pytest.mark.slow
 def test_adapters_on_several_devices() -> None:
     run_on_eight_devices("adapters_on_eight_devices.py")
 
 
+@pytest.mark.slow
 def test_experts_on_several_devices() -> None:
     run_on_eight_devices("experts_on_eight_devices.py")
 
 
+@pytest.mark.slow
 def test_draft_models_on_several_devices() -> None:
     run_on_eight_devices("drafts_on_eight_devices.py")
 
