@@ -109,7 +109,7 @@ Places = tuple[np.ndarray, ...]
 
 
 def _of_dealt(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int, Places] | None:
-    """Of experts that each device has whole; None of other leaves."""
+    """The cut of experts that each device has whole; None for other leaves."""
     mlp = layer.mlp
     if isinstance(mlp, MlpSpec) or not mlp.dealt or module not in EXPERTS:
         return None
@@ -119,7 +119,7 @@ def _of_dealt(layer: LayerSpec, module: str, kind: str, size: int) -> tuple[int,
 def _of_summed(
     layer: LayerSpec, module: str, rows: int, kind: str, size: int
 ) -> tuple[int, Places] | None:
-    """Of a product whose inputs devices share; None of others, and of what each has whole."""
+    """The cut of a product whose inputs devices share; None for others, and for what is whole."""
     axis, attention = ROWS if kind == "weight" else COLUMNS, layer.attention
     network = None if module == "attention.o" else _network(layer.mlp, module)
     if module == "attention.o":
