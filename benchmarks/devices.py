@@ -4,8 +4,9 @@
     python -m benchmarks.devices --smoke      a tiny model, nothing kept
 
 The same requests go to one engine whose model has both cores, to one whose model is cut over two
-processes (`tensor_parallel_size=2`), and to two engines (`data_parallel_size=2`). Weights are
-random, of shapes whose heads divide. The ways take turns, and each of them waits while the
+processes (`tensor_parallel_size=2`), to one whose layers are divided among two processes
+(`pipeline_parallel_size=2`), and to two engines (`data_parallel_size=2`). Weights are random, of
+shapes whose heads divide. The ways take turns, and each of them waits while the
 others run. On a machine with two cores this says what a second device costs; it can gain nothing.
 """
 
@@ -31,6 +32,7 @@ ALONE = "one process, two cores"
 WAYS: Mapping[str, dict[str, Any]] = {
     ALONE: {},
     "tensor parallel": {"tensor_parallel_size": 2},
+    "pipeline parallel": {"pipeline_parallel_size": 2},
     "data parallel": {"data_parallel_size": 2},
 }
 LENGTHS = ("W1", "W2")  # of `benchmarks.compare`
