@@ -18,7 +18,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
-from jax_engine.engine.draft_model import DraftModel, DraftParts, draft_bytes, open_draft
+from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
@@ -327,10 +327,8 @@ def told_runners(
     enable_compilation_cache()
     with allocating(ALL):
         found = build_runners(config, with_tokenizer=False)
-    runners = [
-        runner_of_stage(found.worker, folders),
-        *([found.draft.runner] if found.draft else []),
-    ]
+    drafting = [found.draft.runner] if found.draft else []
+    runners = [runner_of_stage(found.worker, folders), *drafting]
     absent: Any = None
     draft = replace(found.draft, runner=absent) if found.draft else None
     told = replace(found, worker=absent, draft=draft)
@@ -517,6 +515,17 @@ def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
     return block if own_rank() is None else block * config.tensor_parallel_size
 
 
+def _draft_bytes(config: EngineConfig, draft: DraftModel) -> tuple[int, int]:
+    """Bytes of the draft model's weights, and of its part of a block, in all processes together.
+
+    It is not cut: each process has all of it.
+    """
+    model = draft.files.abstract
+    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
+    times = 1 if own_rank() is None else config.tensor_parallel_size
+    return times * model.num_bytes, times * block
+
+
 def _slots(config: EngineConfig, model: LoadedModel) -> AdapterSlots | None:
     """The adapters' slots, not made yet; None if there are none."""
     if not config.enable_lora:
@@ -544,7 +553,7 @@ def _memory(
     if slots is not None and this_device().in_host_memory:
         check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
     if draft is not None:
-        weights_of_draft, of_draft = draft_bytes(config, draft)
+        weights_of_draft, of_draft = _draft_bytes(config, draft)
         scratch = draft.num_scratch * of_draft
         block, weights = block + of_draft, weights + weights_of_draft
 

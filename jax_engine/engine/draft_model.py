@@ -14,18 +14,15 @@ from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.config import EngineConfig
-from jax_engine.engine.dtypes import resolve_cache_dtype
 from jax_engine.errors import ConfigError
 from jax_engine.models.load import ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
-from jax_engine.parallel.seat import own_rank
 from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.speculation.draft_model import scratch_blocks
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Runner
 from jax_engine.tokenization.old_tokenizers import has_old_tokenizer
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
-from jax_engine.worker.kv_cache import block_bytes
 
 logger = logging.getLogger("jax_engine")
 
@@ -46,18 +43,6 @@ class DraftModel:
     num_scratch: int
     budget: int
     tokenizers: tuple[Tokenizer, Tokenizer] | None
-
-
-def draft_bytes(config: EngineConfig, draft: DraftModel) -> tuple[int, int]:
-    """Bytes of the draft model's weights, and of its part of a block.
-
-    It is not cut. One process has it on its first device. Of several each has all of it, and they
-    have the same memory.
-    """
-    model = draft.files.abstract
-    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
-    times = 1 if own_rank() is None else config.tensor_parallel_size
-    return times * model.num_bytes, times * block
 
 
 @dataclass(frozen=True)

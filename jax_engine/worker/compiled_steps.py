@@ -115,12 +115,15 @@ class CompiledSteps:
 
         Args:
             previous: `token_ids` of the previous step, which may still be running.
-            stream: What the stage before has handed on (`Stream`); None in the first one.
+            stream: What the stage before has handed on (`Stream`). None in the first one; in any
+                other zeros take its place, for steps of which only the time counts.
         """
+        if stream is None and (handed := self.stream(shape.num_tokens)) is not None:
+            stream = tuple(np.zeros(one.shape, one.dtype) for one in handed)
         if self.mesh is not None:
             packed, previous = self.mesh.everywhere((packed, previous))
-        handed = () if stream is None else (stream,)
-        kv_cache, output = self._run(shape, kv_cache, packed, previous, *handed)
+        more = () if stream is None else (stream,)
+        kv_cache, output = self._run(shape, kv_cache, packed, previous, *more)
         return kv_cache, output if self.mesh is None else self.mesh.first(output)
 
     def _run(

@@ -112,7 +112,8 @@ class StageRunner:
     ) -> int:
         """See `Runner`."""
         limits = max_num_batched_tokens, max_num_seqs
-        return self._soon(lambda: self._worker.compile_ahead(*limits, use_tqdm=use_tqdm)).result()
+        shown = use_tqdm and not self._link.has_after  # one bar for all stages
+        return self._soon(lambda: self._worker.compile_ahead(*limits, use_tqdm=shown)).result()
 
     def set_weights(self, model: Any) -> None:
         """See `Runner`."""

@@ -13,7 +13,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -198,8 +197,7 @@ class Worker:
         """Starts one step without waiting for it.
 
         Args:
-            stream: What the stage before has handed on (`Stream`); None in the first stage, and
-                for a step with which nothing is computed but its time.
+            stream: What the stage before has handed on (`Stream`): see `CompiledSteps`.
 
         Raises:
             WeightsError: An adapter cannot be held: see `AdapterSlots.write`.
@@ -240,9 +238,7 @@ class Worker:
         plan: np.ndarray | Int[Array, " P"] = packed
         if unread is not None:
             plan = self._moved(packed, shape, step, unread)
-        if stream is None:
-            stream = self._no_stream(shape)
-        arrays = plan, previous, stream
+        arrays = (plan, previous) if stream is None else (plan, previous, stream)
         self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, *arrays)
         setups = [self.setups[row.request] for row in step.rows]
         wants = Wants(  # the shape tells most steps that nobody wants logits or states
@@ -264,11 +260,6 @@ class Worker:
         if not step.masked:
             self.sample(ticket, None, None)
         return ticket
-
-    def _no_stream(self, shape: StepShape) -> Any:
-        """Zeros in place of what a stage before would hand on, if there is one."""
-        handed = self.steps.stream(shape.num_tokens)
-        return jax.tree.map(lambda one: np.zeros(one.shape, one.dtype), handed)
 
     def _unread_tokens(self, unread: Unread, samples: list[int]) -> Int[Array, " M"]:
         """What other steps have drawn, in place of the tokens of the step before."""

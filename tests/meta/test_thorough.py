@@ -1,5 +1,6 @@
 """Rounds of thorough runs: what they run, keep and say; and how examples are counted."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[tuple[st
 def test_rounds_go_on_until_the_time_is_up(monkeypatch) -> None:
     ran, run = pretend(monkeypatch), Run("abc", "now", 7)
     times = iter([0.0, 10.0, 20.0, 30.0, 61.0])
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: next(times)))
     assert run_rounds(run, 1, (FIRST, SECOND), show=lambda line: None)
     assert [name for name, _ in ran] == ["first", "second", "first", "first"]
     assert len({seed for _, seed in ran}) == 4, "each has a seed of its own"

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, EngineConfig
-from jax_engine.engine import draft_model
-from jax_engine.engine.draft_model import DraftModel, draft_bytes
+from jax_engine.engine import build
+from jax_engine.engine.draft_model import DraftModel
 from jax_engine.layer_spec import (
     AttentionSpec,
     ExpertsSpec,
@@ -219,8 +219,8 @@ def test_memory_for_a_draft_model_is_that_of_each_process(
     path, _ = tiny_llama(tmp_path / "tiny")
     files = open_model(str(path))
     config = EngineConfig(model=str(path), tensor_parallel_size=4, block_size=4)
-    monkeypatch.setattr(draft_model, "own_rank", lambda: rank)
-    weights, block = draft_bytes(config, DraftModel(files, 64, 3, 64, None))
+    monkeypatch.setattr(build, "own_rank", lambda: rank)
+    weights, block = build._draft_bytes(config, DraftModel(files, 64, 3, 64, None))
     each = block_bytes(files.abstract.config, 4, np.dtype("float32"))
     assert (weights, block) == (times * files.abstract.num_bytes, times * each)
 

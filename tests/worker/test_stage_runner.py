@@ -57,6 +57,7 @@ class FakeWorker:
         return PreemptionCosts(1.0, 2.0)
 
     def compile_ahead(self, *limits: int, use_tqdm: bool) -> int:
+        self.done.append(("bar", use_tqdm))
         return sum(limits)
 
 
@@ -160,4 +161,11 @@ def test_it_tells_how_many_steps_may_be_in_flight() -> None:
     assert (known.vocab_size, known.num_blocks) == (7, 10)
     assert runner.host_room([1]) and not runner.host_room([1, 2, 3])
     assert runner.measure_costs() == worker.measure_costs()
+
+
+@pytest.mark.parametrize("has_after", [True, False])
+def test_the_last_stage_s_progress_is_shown_for_all(has_after: bool) -> None:
+    runner, worker, _ = made(has_before=True, has_after=has_after)
+    assert runner.compile_ahead(3, 4, use_tqdm=True) == 7
     assert runner.compile_ahead(3, 4, use_tqdm=False) == 7
+    assert worker.done == [("bar", not has_after), ("bar", False)]
