@@ -22,7 +22,7 @@ from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
 from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
 from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
 from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
-from jax_engine.engine.stages import check_stages
+from jax_engine.engine.stages import check_processes, check_stages
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.lora.modules import Modules
@@ -285,12 +285,12 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
         EngineDeadError: The process ended while it started.
         JaxEngineError: As `build_runners`.
     """
-    size, sent = config.tensor_parallel_size, settings_of_runners(config)
-    stages = config.pipeline_parallel_size
+    size, stages = config.tensor_parallel_size, config.pipeline_parallel_size
+    several, sent = stages > 1 or is_process_each(size), settings_of_runners(config)
+    if several:
+        check_processes(config)
     host = RayHost() if config.distributed_executor_backend == "ray" else None
-    several = stages > 1 or is_process_each(size)
-    variables = place.environment
-    mine = place.cores or own_cores()
+    variables, mine = place.environment, place.cores or own_cores()
     cores = cores_of_ranks(config.world_size if several else 1, {**os.environ, **variables}, mine)
     if not several:
         told_first: list[Any] = [(sent, None, cores[0] or place.cores)]

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: what stages do not compute yet, and where they cannot be."""
+"""Pipeline parallelism: what stages do not compute yet, and what has no process of its own."""
 
 import sys
 
@@ -6,6 +6,8 @@ from jax_engine.config import EngineConfig
 from jax_engine.engine.dtypes import resolve_cache_dtype
 from jax_engine.engine.several_devices import is_process_each
 from jax_engine.errors import ConfigError
+from jax_engine.models.load import check_division
+from jax_engine.models.resolve import HubOptions
 from jax_engine.operations import this_device
 
 
@@ -40,9 +42,29 @@ def check_stages(config: EngineConfig) -> None:
     elif speculation is not None and speculation.method == "draft_model":
         lacking = "a draft model (speculative_config)"
     elif resolve_cache_dtype(config).name == "int8":
-        lacking = "kv_cache_dtype='int8', whose scales one run of all layers measures,"
+        lacking = "kv_cache_dtype='int8'"  # one run of all layers measures its scales
     if lacking is not None:
         raise ConfigError(
             f"pipeline_parallel_size must be 1 with {lacking}, which stages do not compute yet, "
             f"got {stages}: leave one of them out"
         )
+
+
+def check_processes(config: EngineConfig) -> None:
+    """Refuses more stages or devices than the model can be divided among.
+
+    Each would be a process, and all of them would find out that it has nothing to do.
+
+    Raises:
+        ConfigError: The model cannot be divided so.
+        JaxEngineError: Its configuration cannot be read: as `build_engine`.
+    """
+    check_division(
+        config.model,
+        load_format=config.load_format,
+        hub=HubOptions(config.revision, config.download_dir, config.hf_token),
+        hf_overrides=config.hf_overrides,
+        tensor_parallel_size=config.tensor_parallel_size,
+        num_stages=config.pipeline_parallel_size,
+        enable_expert_parallel=config.enable_expert_parallel,
+    )

@@ -286,6 +286,32 @@ def _held(
     return None, share, kv_heads(spec.attentions[0], held_by.size, held_by.rank)
 
 
+def check_division(
+    model: str | None,
+    *,
+    load_format: LoadFormat = "auto",
+    hub: HubOptions = HUB,
+    hf_overrides: HfOverrides | None = None,
+    tensor_parallel_size: int,
+    num_stages: int,
+    enable_expert_parallel: bool = False,
+) -> None:
+    """Reads a model's configuration, and refuses numbers that it cannot be divided by.
+
+    So no process is started for a device or a stage that would have nothing.
+
+    Raises:
+        ConfigError: there are fewer layers than stages, or so many devices cannot share a stage.
+        JaxEngineError: the configuration cannot be read: as `open_model`.
+    """
+    source = _find(model, load_format, hub)
+    spec = read_config(source, open_gguf(source) if source.is_file() else None, hf_overrides).spec
+    if enable_expert_parallel:
+        spec = with_dealt_experts(spec)
+    layers_of_stages(spec.num_layers, num_stages)
+    check_size(spec, tensor_parallel_size)
+
+
 def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:
     """The model's directory or file. Raises ConfigError if it is not of this format."""
     if load_format not in get_args(LoadFormat):

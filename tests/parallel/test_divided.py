@@ -273,8 +273,12 @@ def test_settings_for_one_device_are_refused(
         LLM(str(path), skip_tokenizer_init=True, **({"tensor_parallel_size": 2} | given))
 
 
-def test_the_model_s_numbers_come_before_the_devices(tmp_path: Path) -> None:
-    """Who asks for what no machine could do is told of that."""
+@pytest.mark.parametrize("size", [3, 10**9])
+def test_the_model_s_numbers_come_before_the_devices(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for what no machine could do is told of that, and no process is started."""
+    monkeypatch.setattr(build, "RunnerClient", None)
     path, _ = tiny_llama(tmp_path / "tiny")
-    with pytest.raises(ConfigError, match=r"4 heads, 2 KV heads .*: 1, 2 or 4, got 3"):
-        LLM(str(path), skip_tokenizer_init=True, tensor_parallel_size=3)
+    with pytest.raises(ConfigError, match=rf"4 heads, 2 KV heads .*: 1, 2 or 4, got {size}"):
+        LLM(str(path), skip_tokenizer_init=True, tensor_parallel_size=size)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, EngineConfig, SamplingParams
-from jax_engine.engine.stages import check_stages
+from jax_engine.engine import build
+from jax_engine.engine.stages import check_processes, check_stages
 from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec
 from jax_engine.layers.batch import one_sequence
@@ -228,7 +229,22 @@ def test_what_stages_do_not_compute_is_refused_by_name(given: dict[str, Any], ma
         check_stages(EngineConfig(pipeline_parallel_size=2, **given))
 
 
-@pytest.mark.slow
-def test_more_stages_than_layers_is_refused_with_their_number(of_bytes: str) -> None:
-    with pytest.raises(ConfigError, match=r"at most the number of layers \(3\), got 4"):
-        LLM(of_bytes, **SMALL, pipeline_parallel_size=4)
+@pytest.mark.parametrize("stages", [4, 10**9])
+def test_more_stages_than_layers_are_refused_before_any_process_is_started(
+    stages: int, of_bytes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "RunnerClient", None)
+    with pytest.raises(ConfigError, match=rf"at most the number of layers \(3\), got {stages}"):
+        LLM(of_bytes, **SMALL, pipeline_parallel_size=stages)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_experts_are_dealt_in_each_stage_or_refused(stages: int, of_bytes: str) -> None:
+    config = EngineConfig(
+        model=of_bytes,
+        pipeline_parallel_size=stages,
+        tensor_parallel_size=2,
+        enable_expert_parallel=True,
+    )
+    with pytest.raises(ConfigError, match="without experts, got True"):
+        check_processes(config)
