@@ -53,7 +53,13 @@ class World:
         spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8), vocab_size=50)
         config = SimpleNamespace(max_context_len=32, eos_token_ids=(5,), spec=spec)
         abstract = SimpleNamespace(
-            config=config, num_bytes=2**28, source=SOURCE, head="a head", mesh=None
+            config=config,
+            all_layers=config,
+            shares=None,
+            num_bytes=2**28,
+            source=SOURCE,
+            head="a head",
+            mesh=None,
         )
         return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")
 

@@ -89,10 +89,19 @@ class Counting:
     """A model that says after each token the one above it; a state is a token and its place."""
 
     attention = AttentionSpec(1, 1, 2)
-    spec = SimpleNamespace(attentions=[attention], vocab_size=VOCABULARY, shared_by=1)
+    spec = SimpleNamespace(
+        attentions=[attention], vocab_size=VOCABULARY, shared_by=1, width=2,
+        has_embedding=True, has_head=True,
+    )  # fmt: skip
 
-    def __call__(self, tokens: Any, batch: Any, cache: Any) -> Any:
-        return jnp.stack([tokens, batch.positions], 1).astype(jnp.float32), cache + 1
+    def first_stream(self, tokens: Any, batch: Any) -> Any:
+        return tokens, batch.positions
+
+    def run_layers(self, stream: Any, batch: Any, cache: Any) -> Any:
+        return stream, cache + 1
+
+    def read(self, stream: Any, batch: Any) -> Any:
+        return jnp.stack(stream, 1).astype(jnp.float32)
 
     def compute_logits(self, states: Any, num_needed: Any = None) -> Any:
         return -jnp.abs(jnp.arange(VOCABULARY) - states[:, :1] - 1)
@@ -100,7 +109,9 @@ class Counting:
 
 def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Counting())
-    model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)}, mesh=None)
+    config = SimpleNamespace(spec=Counting.spec)
+    weights = {"weight": jnp.ones(2)}
+    model: Any = SimpleNamespace(graphdef=(), params=weights, mesh=None, config=config)
     sizes = {"block_size": 4, "table_width": TABLE_WIDTH, "max_rows": MAX_ROWS}
     return compiled_steps.CompiledSteps(model, **sizes, **options)
 
