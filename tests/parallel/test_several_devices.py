@@ -15,6 +15,7 @@ from tests.support.tiny_llama import tiny_llama
 DEVICES = "--xla_force_host_platform_device_count=8"
 
 
+@pytest.mark.slow
 def test_models_on_several_devices() -> None:
     """I30 to I37 for tensor_parallel_size 2, 4 and 8; what each device holds."""
     run_on_eight_devices("on_eight_devices.py")

@@ -98,6 +98,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @given(
     what=st.sampled_from([*ENDS, "raises"]),
     method=st.sampled_from(["launch", "collect", "sample"]),

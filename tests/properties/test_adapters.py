@@ -164,6 +164,7 @@ def workloads(draw: st.DrawFn) -> list[Asked]:
     return draw(st.lists(asked, min_size=2, max_size=8))
 
 
+@pytest.mark.slow
 @given(workload=workloads(), name=st.sampled_from(list(ENGINES)))
 @example([Asked(i % 6, i % 2, i % 3) for i in range(9)], "few blocks")
 @example([Asked(i % 6, 0, 4) for i in range(7)], "one slot")
@@ -193,6 +194,7 @@ def test_crowds_are_preempted(how: str, folder: Path) -> None:
         assert bits(found[number]) == alone(folder, asked.adapter, asked.prompt, asked.kind)
 
 
+@pytest.mark.slow
 def test_a_thousand_adapters_through_eight_slots(folder: Path) -> None:
     """Nothing of them is left, and who comes again has the bits that it had."""
     of, names = modules_at(folder / "bytes")

@@ -8,6 +8,7 @@ by a preemption, a fork, a copy, a reset or a failure makes one wrong.
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,6 +165,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
     check_blocks_are_free(engine)
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     pool=st.sampled_from(list(PLAIN)),

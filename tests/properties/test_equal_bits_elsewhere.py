@@ -25,10 +25,12 @@ def digest_of(threads: int, **variables: str) -> str:
     return ended.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_i52_the_number_of_threads_does_not_matter() -> None:
     assert digest_of(1) == digest_of(5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="features are those of x86-64")
 @pytest.mark.skipif(not processor_has("avx512f"), reason="this processor is an older one")
 def test_i52_alone_and_in_company_with_avx2() -> None:

@@ -291,6 +291,7 @@ def elsewhere(client: TestClient, at_once: int) -> list[Any]:
         return list(pool.map(both, range(max(at_once, len(ELSEWHERE)))))
 
 
+@pytest.mark.slow
 def test_the_other_apis_say_what_they_say_without_guesses(expected: dict[str, Any]) -> None:
     """Their events may have several tokens of a thought, a call and an answer, and the end."""
     with server(guesses=False, ahead=True) as client:

@@ -35,6 +35,7 @@ def servers(checkpoint: Path) -> Iterator[list[HttpServer]]:
         one.process.kill()
 
 
+@pytest.mark.slow
 def test_what_cannot_start_says_why_in_one_line(checkpoint: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -16,6 +16,7 @@ from jax_engine import SamplingParams
 from tests.support.patience import HANG_S
 
 
+@pytest.mark.slow
 def test_rude_clients_and_a_killed_engine_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
