@@ -49,12 +49,10 @@ def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
         monkeypatch.setattr(engine_client, "SILENCE_S", HANG_S)
         os.kill(llm.engine_pid, signal.SIGCONT)
         assert [one async for one in llm.generate("x", params)][-1].finished
-        long = SamplingParams(max_tokens=60, ignore_eos=True)
+        os.kill(llm.engine_pid, signal.SIGSTOP)
+        monkeypatch.setattr(engine_client, "SILENCE_S", SILENCE_S)
         with pytest.raises(EngineDeadError, match="has said nothing"):
-            async for output in llm.generate("x", long):
-                if len(output.outputs[0].token_ids) == 1:
-                    os.kill(llm.engine_pid, signal.SIGSTOP)
-                    monkeypatch.setattr(engine_client, "SILENCE_S", SILENCE_S)
+            await anext(llm.generate("x", params))  # it is sent, and nobody answers
         assert "has said nothing" in str(llm.dead_error) and not llm.is_running
         with pytest.raises(EngineDeadError, match="has said nothing"):
             await anext(llm.generate("x", params))

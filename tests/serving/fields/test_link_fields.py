@@ -31,7 +31,7 @@ OFF_DEFAULT: dict[str, Any] = {
     "profiler_config": {"torch_profiler_dir": "x"}, "pooler_config": POOLER, "stream_interval": 4,
     "skip_tokenizer_init": True, "warmup": True, "enforce_eager": True, "trust_remote_code": True,
     "cudagraph_mode": "FULL", "batch_invariant": True,
-    "tensor_parallel_size": 2, "enable_expert_parallel": True,
+    "tensor_parallel_size": 2, "pipeline_parallel_size": 2, "enable_expert_parallel": True,
     "distributed_executor_backend": "mp",
     "enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "max_cpu_loras": 3,
     "speculative_config": SpeculativeConfig(method="ngram", num_speculative_tokens=3),
