@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.adapters.files import ONE_B, model_folder
 from benchmarks.compare.checkpoint import TINY
 from benchmarks.compare.workloads import WORKLOADS, Scale
-from benchmarks.report import load_result, machine_in_words, write_result
+from benchmarks.report import write_result
 from jax_engine import LLM, SamplingParams
 
 HALF_B = ONE_B | {
@@ -100,17 +100,6 @@ def run(
                 for workload in LENGTHS:
                     yield f"{name}, {dtype}, {workload}", speeds(llms, workload, passes, scale)
                 del llms  # before the next ones take their memory
-
-
-def table() -> str:
-    """Speeds of the ways over that of one process, for docs/cpu.md."""
-    saved = load_result("devices")
-    ways = [way for way in WAYS if way != ALONE]
-    lines = [f"| | tokens/s, {ALONE} | {' | '.join(ways)} |", f"|---|---:|{'---:|' * len(ways)}"]
-    for case, found in saved["result"].items():
-        ratios = " | ".join(f"{found[way]['over_one_process']:.2f}" for way in ways)
-        lines.append(f"| {case} | {found[ALONE]['tokens_per_s']:,.1f} | {ratios} |")
-    return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
 
 
 def main() -> None:

@@ -1,16 +1,13 @@
-"""The benchmark of several devices: each way runs all of a workload, and the table says so."""
+"""The benchmark of several devices: each way runs all of a workload, in turns."""
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import devices, report
+from benchmarks import devices
 from benchmarks.compare.checkpoint import TINY
 from benchmarks.compare.workloads import WORKLOADS, Scale
-from tests.meta.test_adapters_benchmark import HEAD
 
 
 class Answers:
@@ -44,12 +41,3 @@ def test_every_way_runs() -> None:
     found = dict(devices.run({"tiny": TINY}, ["float32"], 1, 16))
     assert list(found) == ["tiny, float32, W1", "tiny, float32, W2"]
     assert all(way["tokens_per_s"] > 0 for case in found.values() for way in case.values())
-
-
-def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
-    speeds = {way: {"tokens_per_s": 1234.5, "over_one_process": 0.876} for way in devices.WAYS}
-    saved = HEAD | {"result": {"0.5B, float32, W1": speeds}}
-    (tmp_path / "devices.json").write_text(json.dumps(saved), "utf-8")
-    cells = " | ".join(["0.88"] * (len(devices.WAYS) - 1))
-    assert devices.table().splitlines()[-1] == f"| 0.5B, float32, W1 | 1,234.5 | {cells} |"
