@@ -4,6 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 GETTYSBURG = "Four score and seven years ago our"
+PREEMPTION: Mapping[str, Any] = {
+    "requests": [
+        {"prompt": GETTYSBURG, "max_tokens": 9},
+        {"prompt": "It was the best of times", "max_tokens": 9},
+    ],
+    "gpu_blocks": 6,
+    "cpu_blocks": 4,
+    "preemption": "swap",
+}
 
 SCENES: Mapping[str, Mapping[str, Any]] = {
     "blocks": {"requests": [{"prompt": GETTYSBURG, "max_tokens": 8}]},
@@ -17,25 +26,8 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         ],
         "gpu_blocks": 8,
     },
-    "preemption": {
-        "requests": [
-            {"prompt": GETTYSBURG, "max_tokens": 9},
-            {"prompt": "It was the best of times", "max_tokens": 9},
-        ],
-        "gpu_blocks": 6,
-        "cpu_blocks": 4,
-        "preemption": "swap",
-    },
-    "devices": {
-        "requests": [
-            {"prompt": GETTYSBURG, "max_tokens": 9},
-            {"prompt": "It was the best of times", "max_tokens": 9},
-        ],
-        "gpu_blocks": 6,
-        "cpu_blocks": 3,
-        "preemption": "swap",
-        "devices": 2,
-    },
+    "preemption": PREEMPTION,
+    "devices": {**PREEMPTION, "devices": 2},
     "prefixes": {
         "requests": [
             {"prompt": "Answer in one word and be kind : capital of France ?", "max_tokens": 3},

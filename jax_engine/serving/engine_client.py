@@ -218,7 +218,10 @@ class EngineClient:
         while self._failed is None:
             await asyncio.sleep(TICK_S)
             self._awake.tick()
-            self._failed = self.problem()
+            problem = self.problem()
+            if self._closing:  # on another thread, which gives the process time to end
+                return
+            self._failed = problem
         self._process.kill()
 
     def close(self, timeout: float) -> None:

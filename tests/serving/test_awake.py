@@ -5,6 +5,8 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,21 @@ def test_long_gaps_between_ticks_count_little(monkeypatch: pytest.MonkeyPatch) -
         now = later
         count.tick()
         assert count.seconds == expected
+
+
+@pytest.mark.parametrize("closing", [True, False])
+def test_a_process_that_is_being_closed_has_its_time_to_end(
+    closing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`close` may run on another thread than the loop that looks for processes that stall."""
+    monkeypatch.setattr(engine_client, "TICK_S", 0.0)
+    kills: list[int] = []
+    client: Any = engine_client.EngineClient.__new__(engine_client.EngineClient)
+    client._awake, client._failed, client._closing = Awake(1.0), None, closing
+    client._process = SimpleNamespace(poll=lambda: 0, kill=lambda: kills.append(1))
+    monkeypatch.setattr(client, "_how_it_ended", lambda: "it ended")
+    asyncio.run(asyncio.wait_for(client._tick(), HANG_S))
+    assert (kills, client._failed) == (([], None) if closing else ([1], "it ended"))
 
 
 def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
