@@ -286,13 +286,16 @@ class AsyncLLM:
         return self._paused
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Ends the engine's process; iterators that are open raise EngineDeadError.
+        """Ends the engine's process and the threads that tokenise here; iterators that are open
+        raise EngineDeadError.
 
         Args:
             timeout: seconds until the process is killed.
         """
         self._engines.close(CLOSE_S if timeout is None else timeout)
         self._engines.end_all("the engine was shut down")
+        if self._encoder is not None:
+            self._encoder.close()
 
     async def __aenter__(self) -> Self:
         return self

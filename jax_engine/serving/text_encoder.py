@@ -31,8 +31,7 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
         self._tokenizer, self._max_model_len = tokenizer, max_model_len
-        self._middling = ThreadPoolExecutor(1, "texts")
-        self._long = ThreadPoolExecutor(1, "long-texts")
+        self._middling, self._long = _threads()
         self._length = TextLength(tokenizer, max_model_len)
 
     async def ids(
@@ -101,6 +100,13 @@ class TextEncoder:
 
         return await self._apart(len(text), first)
 
+    def close(self) -> None:
+        """Ends the threads, once they have done what they were given. Later texts begin others."""
+        ending = self._middling, self._long
+        self._middling, self._long = _threads()
+        for pool in ending:
+            pool.shutdown()
+
     async def _apart[T](self, size: int, work: Callable[[], T]) -> T:
         """The result of work on a text of this size, in the thread of those."""
         pool = self._middling if size <= LONG_TEXT else self._long
@@ -124,6 +130,11 @@ class TextEncoder:
     def _check_count(self, count: int, room: int) -> None:
         if count > self._max_model_len - room:
             raise prompt_too_long(count, self._max_model_len, room)
+
+
+def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """The thread of middling texts and that of long ones; neither begins before its first text."""
+    return ThreadPoolExecutor(1, "texts"), ThreadPoolExecutor(1, "long-texts")
 
 
 def _give_back() -> None:

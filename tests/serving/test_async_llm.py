@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -310,12 +311,16 @@ def test_one_loop_may_have_one_engine_after_another(checkpoint: Path, run: Run) 
     """The sockets of the second have the numbers of those of the first, which are closed."""
 
     async def twice() -> list[int]:
-        counts = []
+        counts, before = [], set(threading.enumerate())
         for _ in range(2):
             llm = AsyncLLM(str(checkpoint), **SETTINGS)
             found = await outputs(llm.generate("x", SamplingParams(max_tokens=3, ignore_eos=True)))
             counts.append(len(found[-1].outputs[0].token_ids))
+            with pytest.raises(RequestTooLargeError):  # by the thread that tokenises such texts
+                await outputs(llm.generate("x" * 2000))
             llm.shutdown()
+            after = set(threading.enumerate()) - before
+            assert not [one for one in after if one.name.startswith("texts")]
         return counts
 
     assert run(twice()) == [3, 3]

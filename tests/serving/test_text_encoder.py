@@ -168,3 +168,32 @@ def test_a_beginning_is_tokenised_no_further_than_it_must(
     assert found == tokenizer.encode(text, add_special_tokens=False)[:count]
     [(length, _)] = slow.tokenised
     assert length <= max(SHORT_TEXT, 7 * count)
+
+
+def test_the_threads_end_and_later_texts_begin_others(tokenizer: Tokenizer) -> None:
+    encoder, before = TextEncoder(tokenizer, 1 << 20), set(threading.enumerate())
+
+    async def both() -> list[list[int]]:
+        return await asyncio.gather(*(encoder.ids("x" * size) for size in (2000, LONG_TEXT + 1)))
+
+    for _ in range(2):
+        assert [len(ids) for ids in asyncio.run(both())] == [2000, LONG_TEXT + 1]
+        assert len(set(threading.enumerate()) - before) == 2
+        encoder.close()
+        assert not set(threading.enumerate()) - before
+
+
+def test_a_text_that_is_being_tokenised_when_the_threads_end_is_tokenised(
+    tokenizer: Tokenizer,
+) -> None:
+    slow = Slow(tokenizer)
+    encoder = TextEncoder(slow, 1 << 20)  # type: ignore[arg-type]
+
+    async def ends() -> list[int]:
+        ids = asyncio.ensure_future(encoder.ids("x" * (LONG_TEXT + 1)))
+        assert await asyncio.to_thread(slow.begun.wait, HANG_S)
+        threading.Timer(0.01, slow.go.set).start()
+        encoder.close()
+        return await ids
+
+    assert len(asyncio.run(asyncio.wait_for(ends(), HANG_S))) == LONG_TEXT + 1
