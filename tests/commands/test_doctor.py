@@ -13,7 +13,7 @@ import pytest
 from jax_engine.commands.diagnosis import device, network, several, software, storage
 from jax_engine.commands.diagnosis.finding import Finding, findings_of, size
 from jax_engine.models.load import open_model
-from jax_engine.worker.shares_of_devices import shares_of_devices
+from jax_engine.worker.shares_of_devices import shares_of_model
 from tests.commands.conftest import Run
 from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
@@ -194,8 +194,8 @@ def test_it_says_what_each_number_of_devices_would_hold(
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 36}
     path, _ = tiny_llama(tmp_path / "tiny", **heads)
     parts = json.loads(run("doctor", "--json", "--model", str(path)).out)["several devices"]
-    assert set(parts) == {"on a CPU", "size 1", "size 3", "size 9"}
-    whole, third, ninth = shares_of_devices(str(path))
+    assert set(parts) == {"on a CPU", "size 1", "size 3", "size 9", "2 stages"}
+    (whole, third, ninth), _ = shares_of_model(str(path))
     layers = json.loads((path / "config.json").read_text())["num_hidden_layers"]
     assert whole.weights == open_model(str(path), load_format="dummy").abstract.num_bytes
     assert whole.weights / 3 <= third.weights < whole.weights  # norms are whole on each
@@ -204,6 +204,30 @@ def test_it_says_what_each_number_of_devices_would_hold(
     for one in (whole, third, ninth):
         said = f"{size(one.weights)} of weights and {size(one.kv_cache)} of KV cache a token"
         assert parts[f"size {one.size}"].startswith(said)
+
+
+def test_it_says_what_the_fullest_of_several_stages_would_hold(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its layers; the first has the embedding, too, the last one the norm and the head."""
+    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    path, _ = tiny_llama(tmp_path / "tiny", num_hidden_layers=5, tie_word_embeddings=False)
+    parts = json.loads(run("doctor", "--json", "--model", str(path)).out)["several devices"]
+    whole = open_model(str(path), load_format="dummy").abstract
+    two, three, four = shares_of_model(str(path))[1]
+    assert [each.layers for each in (two, three, four)] == [[3, 2], [2, 2, 1], [1, 1, 2, 1]]
+    parts_of_two = [
+        open_model(str(path), load_format="dummy", stage=(stage, 2)).abstract.num_bytes
+        for stage in range(2)
+    ]
+    assert two.weights == max(parts_of_two) and sum(parts_of_two) == whole.num_bytes
+    each = shares_of_model(str(path))[0][0].kv_cache / 5
+    assert two.kv_cache == 3 * each and four.kv_cache == 2 * each
+    assert parts["3 stages"] == (
+        f"2, 2, 1 layers; at most {size(three.weights)} of weights and {size(three.kv_cache)} of "
+        "KV cache a token in one"
+    )
+    assert "8 stages" not in parts  # of five layers
 
 
 def test_a_model_that_is_nowhere_is_something_to_do(

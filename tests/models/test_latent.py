@@ -15,7 +15,7 @@ from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
-from jax_engine.worker.shares_of_devices import shares_of_devices
+from jax_engine.worker.shares_of_devices import shares_of_model
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens, tensors_of
@@ -63,7 +63,7 @@ def test_i30_the_same_tokens_under_chunks_preemption_and_prefixes(
 
 def test_each_of_two_devices_would_hold_all_latents_and_half_of_the_heads(tmp_path: Path) -> None:
     write(CASES["deepseek_v3"], tmp_path)
-    one, two, four = shares_of_devices(str(tmp_path))
+    one, two, four = shares_of_model(str(tmp_path))[0]
     assert [each.size for each in (one, two, four)] == [1, 2, 4]
     assert one.kv_cache == two.kv_cache == four.kv_cache > 0
     assert one.weights > two.weights > four.weights

@@ -1,4 +1,4 @@
-"""Several devices: which numbers of them can share a model, and what each would hold."""
+"""Several devices: which numbers of them can share a model, and what each, or each stage, holds."""
 
 import json
 from collections.abc import Iterator
@@ -26,11 +26,18 @@ def several(model: str | None = None) -> Iterator[Finding]:
         reason = "it takes too long" if done is None else why(done)
         yield Finding("sizes", f"not known: {reason}", f"--model {model}: {reason}")
         return
-    for count, weights, kv_cache in json.loads(done.stdout.splitlines()[-1]):
+    devices, stages = json.loads(done.stdout.splitlines()[-1])
+    for count, weights, kv_cache in devices:
         own = split(list(range(cores)), count)
         threads = f"{len(own[-1])} cores" if own[0] else "all cores"
         yield Finding(
             f"size {count}",
             f"{size(weights)} of weights and {size(kv_cache)} of KV cache a token on each; "
             f"on a CPU {threads}",
+        )
+    for layers, weights, kv_cache in stages:
+        yield Finding(
+            f"{len(layers)} stages",
+            f"{', '.join(map(str, layers))} layers; at most {size(weights)} of weights and "
+            f"{size(kv_cache)} of KV cache a token in one",
         )
