@@ -11,12 +11,13 @@ drafts back before the next step is planned. Then it holds what it would hold wi
 the admission rule (`admission`) needs no other numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.state import SchedulerState
 
-type Drafts = Mapping[int, Sequence[int]]
+type Drafts = Mapping[int, SequenceOf[int]]
 """Guesses for the tokens behind the last one of sequences, by seq_id."""
 
 
@@ -78,7 +79,7 @@ def _room(state: SchedulerState, item: ScheduledSequence) -> int:
     return min(item.group.stop.max_len - length - 1, blocks * manager.block_size - length)
 
 
-def accepted(drafts: Sequence[int], drawn: Sequence[int]) -> list[int]:
+def accepted(drafts: SequenceOf[int], drawn: SequenceOf[int]) -> list[int]:
     """What a drafted row has drawn behind drafts that were right; its first draw is always kept.
 
     Args:

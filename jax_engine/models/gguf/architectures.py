@@ -2,14 +2,16 @@
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import short
-from jax_engine.models.gguf import fused, gemmas, granites, llamas, others
 from jax_engine.models.gguf.architecture import Architecture
+from jax_engine.models.gguf.fused import ARCHITECTURES as FUSED
+from jax_engine.models.gguf.gemmas import ARCHITECTURES as GEMMAS
+from jax_engine.models.gguf.granites import ARCHITECTURES as GRANITES
+from jax_engine.models.gguf.llamas import ARCHITECTURES as LLAMAS
+from jax_engine.models.gguf.others import ARCHITECTURES as OTHERS
 from jax_engine.models.gguf_file import GgufFile
 
 ARCHITECTURES: dict[str, Architecture] = {
-    one.name: one
-    for module in (llamas, gemmas, fused, granites, others)
-    for one in module.ARCHITECTURES
+    one.name: one for one in (*LLAMAS, *GEMMAS, *FUSED, *GRANITES, *OTHERS)
 }
 
 
