@@ -93,7 +93,7 @@ mutation: .venv/.installed-test
 	@touch $@
 
 aot: .venv-aot/.installed
-	.venv-aot/bin/python -m pallas_kernels.aot --cases jax_engine.aot_cases $(AOT_ARGS)
+	.venv-aot/bin/python -m pallas_kernels.aot --cases jax_engine.worker.aot_cases $(AOT_ARGS)
 
 clean:
 	rm -rf .venv .venv-aot build dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

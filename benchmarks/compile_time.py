@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.report import write_result
-from jax_engine.aot_cases import MODELS
-from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.models.model_loader import LoadedModel, abstract_decoder
+from jax_engine.worker.aot_cases import MODELS
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.step_shape import StepShape

@@ -82,7 +82,7 @@ def compile_all(names: list[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.json"
         chosen = [word for glob in names for word in ("--only", glob)]
-        command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", "jax_engine.aot_cases"]
+        command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", "jax_engine.worker.aot_cases"]
         done = subprocess.run([*command, *chosen, "--json", file], cwd=ROOT, check=False)
         if done.returncode:
             sys.exit("a case failed: the lines above say which")

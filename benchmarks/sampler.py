@@ -22,7 +22,7 @@ from benchmarks.linear import take_turns
 from benchmarks.report import write_result
 from jax_engine import SamplingParams
 from jax_engine.operations import numba, xla
-from jax_engine.sampling.inputs import sampling_row, unpack_sampling
+from jax_engine.sampling.sampling_inputs import sampling_row, unpack_sampling
 from reference.random_numbers import uniform
 from reference.sampling import distribution, draw
 from scripts.tutorial.vectorised_sampler import Settings, sample_all

@@ -28,7 +28,7 @@ import json, os, sys
 import jax
 figures = {"import_jax_s": time.perf_counter() - started}
 import jax_engine.engine.build as build
-from jax_engine.models.load import ModelFiles
+from jax_engine.models.model_loader import ModelFiles
 from jax_engine import LLM, SamplingParams
 LLM
 figures["import_all_s"] = time.perf_counter() - started

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.engine_args import AsyncEngineArgs, EngineArgs
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     )
     from jax_engine.inputs import PromptType, TextPrompt, TokensPrompt
     from jax_engine.llm import LLM
-    from jax_engine.logprobs import FlatLogprobs, Logprob
     from jax_engine.lora.request import LoRARequest
     from jax_engine.outputs import (
         BeamSearchOutput,
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
         CompletionOutput,
         EmbeddingOutput,
         EmbeddingRequestOutput,
+        FlatLogprobs,
+        Logprob,
         PoolingOutput,
         PoolingRequestOutput,
         RequestOutput,
@@ -48,9 +48,13 @@ if TYPE_CHECKING:
         ScoringRequestOutput,
     )
     from jax_engine.pooling_params import PoolingParams
-    from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.sampling_params import (
+        BeamSearchParams,
+        RequestOutputKind,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
     from jax_engine.serving.async_llm import AsyncLLM, AsyncLLMEngine
-    from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",

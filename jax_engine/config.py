@@ -1,10 +1,15 @@
-"""`EngineConfig`: all settings of an engine, with vLLM's names and defaults, checked when made."""
+"""`EngineConfig`: all settings of an engine, with vLLM's names and defaults, checked when made.
 
+The names of the modes of loading, scheduling, preemption and CUDA graphs stand here too, for all
+who read them, and `ProfilerConfig`, which names the folder that `LLM.start_profile` writes to.
+"""
+
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from jax_engine.checks import shown
+from jax_engine.checks import check_types, named_fields, shown, suggestion
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.modes import (
     CudagraphMode,
@@ -15,14 +20,43 @@ from jax_engine.modes import (
     Scheduling,
 )
 from jax_engine.pooling_params import PoolerConfig
-from jax_engine.profiler_config import ProfilerConfig
-from jax_engine.speculation.config import SpeculativeConfig
-from jax_engine.typed_fields import check_types, named_fields, suggestion
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.vllm_settings import (
     with_cudagraph_mode,
     with_speculative_config,
     without_vllm_settings,
 )
+
+PROFILE_VARIABLE = "VLLM_TORCH_PROFILER_DIR"  # vLLM's, for the same purpose
+DEFAULT_PROFILE_FOLDER = "jax_profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerConfig:
+    """Settings of a trace, which `jax.profiler` always makes.
+
+    Attributes:
+        profiler: "torch" or "cuda" in vLLM; here both mean JAX's.
+        torch_profiler_dir: The folder.
+        delay_iterations: Steps before vLLM's trace begins; here it always begins at once.
+        max_iterations: Steps in vLLM's trace; here it always ends with `stop_profile`.
+    """
+
+    profiler: Literal["torch", "cuda"] | None = None
+    torch_profiler_dir: str = ""
+    delay_iterations: int = 0
+    max_iterations: int = 0
+
+
+def profile_folder(config: ProfilerConfig | Mapping[str, Any] | None) -> str:
+    """The engine's setting, else the environment variable's, else ./jax_profile."""
+    given: Any = None
+    if isinstance(config, Mapping):
+        given = config.get("torch_profiler_dir")
+    elif config is not None:
+        given = config.torch_profiler_dir
+    return str(given or os.environ.get(PROFILE_VARIABLE) or DEFAULT_PROFILE_FOLDER)
+
 
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 Backend = Literal["uni", "mp", "ray"]
@@ -312,7 +346,7 @@ class EngineConfig:
     def resolve_lengths(self, model_limit: int) -> tuple[int, int]:
         """Returns (max_model_len, max_num_batched_tokens) for a model with `model_limit` positions.
 
-        The model's loader checks the first, `jax_engine.core.limits.Limits` the second.
+        The model's loader checks the first, `jax_engine.core.admission.Limits` the second.
         """
         max_len = self.max_model_len if self.max_model_len is not None else model_limit
         budget = self.max_num_batched_tokens

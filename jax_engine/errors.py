@@ -1,4 +1,10 @@
-"""Typed errors: each message gives the field, the value, the limit, and what to do next."""
+"""Typed errors: each message gives the field, the value, the limit, and what to do next.
+
+An optional package is imported by `need` when it is needed. If it is missing, the error says how to
+install it.
+"""
+
+from importlib import import_module
 
 
 class JaxEngineError(Exception):
@@ -50,3 +56,22 @@ class EngineInUseError(JaxEngineError, RuntimeError):
 
 class EngineDeadError(JaxEngineError, RuntimeError):
     """The engine's process or thread has ended, or was shut down."""
+
+
+def need(package: str, what: str, *, install: str | None = None) -> None:
+    """Checks an optional package before its first import.
+
+    Args:
+        what: The feature that needs it, as the beginning of a sentence.
+        install: What pip calls it, if that is another name.
+
+    Raises:
+        MissingPackageError: The package is not installed, or cannot be imported.
+    """
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{what} needs the package {package}, which cannot be imported ({error}). Install it: "
+            f"pip install {install or package}"
+        ) from error

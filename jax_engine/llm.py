@@ -8,30 +8,32 @@ from typing import Any, Self
 
 import jax
 
-from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.checks import shown
-from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import UseTqdm, check_all, loras_each, number_each
-from jax_engine.engine.beams import beam_search_output
-from jax_engine.engine.calls import Calls
-from jax_engine.engine.conversations import chat_prompts
-from jax_engine.engine.data_parallel import build_engines
+from jax_engine.config import EngineConfig, profile_folder
+from jax_engine.engine.calls import (
+    Calls,
+    UseTqdm,
+    build_engines,
+    check_all,
+    loras_each,
+    number_each,
+)
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompts import PromptInput, as_prompt_list
-from jax_engine.engine.request import Request
-from jax_engine.engine.request_checks import refuse_images
-from jax_engine.engine.scoring import (
-    compared,
-    paired,
-    reranker_prompts,
-    whole_pair_scored,
+from jax_engine.engine.metrics import Metric
+from jax_engine.engine.prompts import (
+    PromptInput,
+    as_prompt_list,
+    chat_prompts,
+    tokenization_options,
+    tokenized,
 )
-from jax_engine.engine.tokenization_options import tokenization_options, tokenized
+from jax_engine.engine.request import Request, refuse_images
+from jax_engine.engine.results import beam_search_output
+from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.lora.request import LoRARequest, one_lora_each
-from jax_engine.metrics import Metric
 from jax_engine.outputs import (
     BeamSearchOutput,
     ClassificationOutput,
@@ -43,10 +45,15 @@ from jax_engine.outputs import (
     ScoringRequestOutput,
 )
 from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
-from jax_engine.profiler_config import profile_folder
-from jax_engine.sampling_params import RequestOutputKind, SamplingParams, one_each, per_prompt
-from jax_engine.tokenization.chat import Tool, load_chat_template
+from jax_engine.sampling_params import (
+    BeamSearchParams,
+    RequestOutputKind,
+    SamplingParams,
+    one_each,
+    per_prompt,
+)
 from jax_engine.tokenization.chat_content import ContentFormat, Message
+from jax_engine.tokenization.chat_template import Tool, load_chat_template
 
 type PoolingInput = PoolingParams | Sequence[PoolingParams] | None
 type LoRAInput = LoRARequest | Sequence[LoRARequest | None] | None
@@ -70,8 +77,7 @@ class LLM:
         OutOfMemoryError: Not one sequence of max_model_len fits.
 
     Attributes:
-        llm_engine: The engine, or the first one of several (`data_parallel_size`), for who steps
-            it directly, while no call runs.
+        llm_engine: The engine, or the first of several, for who steps it while no call runs.
     """
 
     def __init__(

@@ -4,9 +4,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from jax_engine.checks import check_integer
+from jax_engine.checks import check_integer, check_types, named_fields
 from jax_engine.errors import ConfigError, InvalidRequestError
-from jax_engine.typed_fields import check_types, named_fields
 
 PoolingType = Literal["LAST", "MEAN", "CLS", "MAX", "WEIGHTEDMEAN", "MEAN_SQRT_LEN"]
 _OF_TOKENS = ("CLS", "MAX", "WEIGHTEDMEAN")

@@ -1,17 +1,140 @@
-"""Sampling parameters of a request: names, defaults and ranges as in vLLM."""
+"""Sampling parameters of a request, and their checks: names, defaults and ranges as in vLLM.
+
+`SamplingParams` holds what one request asks for, `StructuredOutputsParams` the grammar of a guided
+output, `BeamSearchParams` what `LLM.beam_search` takes. The checks here need no model: ranges of
+fields, and contradictions between them.
+
+The numbers of the sampler are declared once, as fields of `SamplingParams`, by `sampler_number`. A
+declaration gives a number's default, its range, whether it is a filter, and how it is packed for
+the device. The checks, `SamplingParams.from_optional`, the defaults that come with a model, and the
+packed row of a request (`jax_engine/sampling/sampling_inputs.py`) read these declarations. Besides
+its declaration, a new number needs an array in `SamplingInputs`, and its rule in
+`reference/sampling.py`, in `jax_engine/sampling/` and in `cpu_kernels/sampling/`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import cache
 from typing import Any, Literal, Self
 
-from jax_engine.checks import shown
+from jax_engine.checks import check_integer, check_number, check_types, named_fields, shown
 from jax_engine.errors import InvalidRequestError
-from jax_engine.sampler_numbers import sampler_number, sampler_numbers
-from jax_engine.sampling_checks import check_sampling_params, clipped_bias
-from jax_engine.structured_outputs import StructuredOutputsParams
-from jax_engine.typed_fields import check_types, named_fields
+
+
+@named_fields(InvalidRequestError)
+@dataclass(kw_only=True)
+class StructuredOutputsParams:
+    """Constrains the output of a request; names as in vLLM. Exactly one field is set.
+
+    Attributes:
+        json: A JSON schema, as a dict or as text; a pydantic model's `model_json_schema()`.
+        regex: The whole output matches it.
+        choice: The output is one of these strings.
+        grammar: A context-free grammar, Lark or EBNF; `root` or `start` is its first rule.
+        json_object: True: any JSON object.
+
+    Raises:
+        InvalidRequestError: None or several are set, one is of the wrong type, or `choice` holds no
+            string or an empty one.
+    """
+
+    json: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError, "structured_outputs.")
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = [name for name, value in values.items() if value is not None and value is not False]
+        if len(given) != 1:
+            raise InvalidRequestError(
+                "structured_outputs must set exactly one of json, regex, choice, grammar and "
+                f"json_object, got {', '.join(given) or 'none'}"
+            )
+        if self.choice is not None and not all([*self.choice, self.choice]):
+            raise InvalidRequestError(
+                "structured_outputs.choice must be a list of non-empty strings, at least one, got "
+                f"{shown(self.choice)}"
+            )
+
+
+_KEY = "sampler_number"
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class SamplerNumber:
+    """How one number of the sampler is declared.
+
+    Attributes:
+        default: An int if the number must be an integer, else a float.
+        low: The smallest value; with `open_low`, a lower bound that is itself too small.
+        high: The largest value; None: any finite one.
+        is_filter: Whether it excludes tokens. A filter is off if it is packed like its default.
+        packed: Converts a value in range to the int32 or float32 that the device gets.
+    """
+
+    default: float
+    low: float
+    high: float | None
+    open_low: bool
+    is_filter: bool
+    packed: Callable[[Any], float]
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.default, int)
+
+    def check(self, name: str, value: object) -> None:
+        """
+        Raises:
+            InvalidRequestError: The value is out of range; the message names both.
+        """
+        if self.is_integer:
+            high = None if self.high is None else int(self.high)
+            check_integer(name, value, int(self.low), high)
+        else:
+            check_number(name, value, self.low, self.high, open_low=self.open_low)
+
+    def check_off(self, name: str, value: float, mode: str) -> None:
+        """
+        Raises:
+            InvalidRequestError: It is a filter and is on, which `mode` does not allow.
+        """
+        if self.is_filter and self.packed(value) != self.packed(self.default):
+            raise InvalidRequestError(f"{name} must be {self.default} with {mode}, got {value}")
+
+
+def sampler_number[N: (int, float)](
+    default: N,
+    *,
+    low: N,
+    high: N | None = None,
+    open_low: bool = False,
+    is_filter: bool = False,
+    packed: Callable[[N], N] = _unchanged,
+) -> N:
+    """A dataclass field with a `SamplerNumber`, which explains the arguments."""
+    number = SamplerNumber(default, low, high, open_low, is_filter, packed)
+    return field(default=default, metadata={_KEY: number})
+
+
+def sampler_numbers(cls: type) -> dict[str, SamplerNumber]:
+    """The sampler's numbers that a dataclass declares, by name, in order."""
+    return _declared(cls)
+
+
+@cache
+def _declared(cls: type) -> dict[str, SamplerNumber]:
+    return {one.name: one.metadata[_KEY] for one in fields(cls) if _KEY in one.metadata}
+
 
 MAX_CANDIDATES = 64  # the sampler returns this many most probable tokens of a row
 GREEDY_EPS = 1e-5  # a temperature below this is greedy, as in vLLM
@@ -263,3 +386,205 @@ def one_each[P](name: str, params: P | Sequence[P], kind: type[P], num_prompts: 
                 f"{name}[{i}] must be {kind.__name__}, got {type(one).__name__}"
             )
     return list(params)
+
+
+@named_fields(InvalidRequestError)
+@dataclass
+class BeamSearchParams:
+    """Beam search (paper, section 4.4), with vLLM's names.
+
+    Attributes:
+        beam_width: Beams kept from step to step, and outputs returned; >= 1.
+        max_tokens: Longest output, >= 1.
+        ignore_eos: Go on past the end-of-sequence token.
+        temperature: Divides the logits; 0 leaves them as they are.
+        length_penalty: The score of a finished beam is its cumulative log-probability divided by
+            its length to this power: above 0 longer beams are favoured.
+        early_stopping: When to stop, once `beam_width` beams have finished. True: at once. False:
+            when no running beam scores better at its current length. "never": when none can at
+            any length.
+
+    A search of width 1 gives the greedy output, except with "never" and a positive length penalty:
+    then it may pass an end-of-sequence token and find a longer output with a better score.
+
+    Raises:
+        InvalidRequestError: `beam_width` is below 1; for other fields, by `sampling_params`.
+    """
+
+    beam_width: int
+    max_tokens: int = 16
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError)
+        check_integer("beam_width", self.beam_width, 1)
+
+    def sampling_params(self) -> SamplingParams:
+        """The same search as a request, which can share a batch with any others."""
+        return SamplingParams(
+            use_beam_search=True,
+            n=self.beam_width,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            temperature=self.temperature,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            num_speculative_tokens=0,
+        )
+
+
+MAX_LOGPROB_TOKEN_IDS = 128  # vLLM's limit
+MAX_SAMPLES = 16384  # as vLLM's VLLM_MAX_N_SEQUENCES
+
+
+def check_sampling_params(params: Any) -> None:
+    """
+    Raises:
+        InvalidRequestError: A field is out of range or contradicts another; the message names it.
+    """
+    _check_counts(params)
+    _check_sampler(params)
+    _check_stops(params)
+    _check_constraints(params)
+    _check_guide(params)
+    _check_beams(params)
+
+
+def clipped_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
+    """Converts token ids to integers, and clips biases to [-100, 100].
+
+    Raises:
+        InvalidRequestError: A key is not a token id, or a value not a finite number.
+    """
+    clipped = {}
+    for token, bias in logit_bias.items():
+        try:
+            token_id = int(token)  # clients of OpenAI's API send ids as strings
+        except (TypeError, ValueError):
+            raise InvalidRequestError(
+                f"logit_bias must have token ids as keys, got {token!r}"
+            ) from None
+        check_integer("logit_bias", token_id, 0)
+        check_number("logit_bias", bias)
+        clipped[token_id] = min(100.0, max(-100.0, float(bias)))
+    return clipped
+
+
+def _check_counts(params: Any) -> None:
+    check_integer("n", params.n, 1)
+    if params.best_of is not None:
+        check_integer("best_of", params.best_of, params.n, note=f" (n is {params.n})")
+        _check_deltas(params)
+    if params.num_samples > MAX_SAMPLES:
+        raise InvalidRequestError(
+            f"{_samples_name(params)} must be at most {MAX_SAMPLES}, got {params.num_samples}: "
+            "ask in several requests, with a seed each"
+        )
+    if params.max_tokens is not None:
+        check_integer("max_tokens", params.max_tokens, 1)
+    check_integer("min_tokens", params.min_tokens, 0)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        raise InvalidRequestError(
+            f"min_tokens must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}"
+        )
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(params, name) is not None:
+            check_integer(name, getattr(params, name), -1)
+    _check_logprob_tokens(params)
+    if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens != -1:
+        check_integer("truncate_prompt_tokens", params.truncate_prompt_tokens, 1)
+    if params.num_speculative_tokens is not None:
+        check_integer("num_speculative_tokens", params.num_speculative_tokens, 0)
+    if params.seed is not None:
+        check_integer("seed", params.seed, -(2**63), 2**64 - 1)
+
+
+def _check_logprob_tokens(params: Any) -> None:
+    tokens = params.logprob_token_ids
+    if tokens is None:
+        return
+    for token in tokens:
+        check_integer("logprob_token_ids", token, 0)
+    if not tokens or len(tokens) > MAX_LOGPROB_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"logprob_token_ids must hold 1 to {MAX_LOGPROB_TOKEN_IDS} ids, got {len(tokens)}"
+        )
+    if params.logprobs not in (None, len(tokens)):
+        raise InvalidRequestError(
+            f"logprobs must be left out with logprob_token_ids, or their number ({len(tokens)}), "
+            f"got {params.logprobs}"
+        )
+
+
+def _check_deltas(params: Any) -> None:
+    """Refuses deltas with best_of > n: a streamed sample might not be among the results."""
+    if params.gives_deltas and params.num_samples > params.n:
+        raise InvalidRequestError(
+            f"best_of must be n ({params.n}) with RequestOutputKind.DELTA, got "
+            f"{params.best_of}: which ones are returned is known only at the end"
+        )
+
+
+def _samples_name(params: Any) -> str:
+    """The field that says how many samples there are."""
+    return "n" if params.best_of is None else "best_of"
+
+
+def _check_sampler(params: Any) -> None:
+    for name, number in sampler_numbers(type(params)).items():
+        number.check(name, getattr(params, name))
+    if params.greedy and params.num_samples > 1 and not params.use_beam_search:
+        raise InvalidRequestError(
+            f"{_samples_name(params)} must be 1 when temperature is 0 (greedy), got "
+            f"{params.num_samples}: all of them would be the same; set a temperature above 0"
+        )
+
+
+def _check_stops(params: Any) -> None:
+    for text in params.stop_strings:
+        if not text:
+            raise InvalidRequestError("stop must hold non-empty strings, got ''")
+    if params.stop_strings and not params.detokenize:
+        raise InvalidRequestError("stop needs text: set detokenize=True, or use stop_token_ids")
+    for token in params.stop_token_ids or ():
+        check_integer("stop_token_ids", token, 0)
+
+
+def _check_constraints(params: Any) -> None:
+    if params.allowed_token_ids is not None:
+        for token in params.allowed_token_ids:
+            check_integer("allowed_token_ids", token, 0)
+        if not params.allowed_token_ids:
+            raise InvalidRequestError("allowed_token_ids must hold at least 1 id, got none")
+    for word in params.bad_words or ():
+        if not word.strip():
+            raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
+
+
+def _check_guide(params: Any) -> None:
+    if params.structured_outputs is None:
+        return
+    for name in ("ignore_eos", "min_tokens"):
+        if getattr(params, name):
+            raise InvalidRequestError(
+                f"{name} must be left out with structured_outputs, got {getattr(params, name)}: "
+                "an output that is complete can only end"
+            )
+
+
+def _check_beams(params: Any) -> None:
+    # Any length to this power is then within the range of floats
+    check_number("length_penalty", params.length_penalty, -32.0, 32.0)
+    if not params.use_beam_search:
+        return
+    for name, number in sampler_numbers(type(params)).items():
+        number.check_off(name, getattr(params, name), "use_beam_search")
+    for name in ("stop", "logprobs", "logprob_token_ids"):
+        if getattr(params, name) not in (None, []):
+            raise InvalidRequestError(
+                f"{name} must be left out with use_beam_search, got {getattr(params, name)!r}"
+            )

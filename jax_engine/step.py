@@ -102,7 +102,7 @@ class RequestSetup:
             the same one; numbers below 0 are the runner's own.
         prompt_token_ids: The prompt.
         rows: The packed sampling parameters, a row for each of the request's samples: they differ
-            in their seeds (`jax_engine.sampling.inputs`).
+            in their seeds (`jax_engine.sampling.sampling_inputs`).
         bias: Tokens and the bits of their float32 bias, from `logit_bias`.
         forbidden: Tokens that must not be drawn before `min_tokens`, and the bits of -inf.
         min_tokens: As in `SamplingParams`.

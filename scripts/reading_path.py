@@ -51,7 +51,7 @@ PATH = (
         "which tokens of which sequences are computed",
     ),
     Stop(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         ("SchedulerState.run", "SchedulerState.allocate"),
         "a sequence gets its tokens and slots for them",
     ),
@@ -60,7 +60,7 @@ PATH = (
         ("BlockManager.allocate_slots",),
         "slots in blocks, and copy-on-write",
     ),
-    Stop("jax_engine/core/make_step.py", ("make_step", "_row"), "the plan becomes a `Step`"),
+    Stop("jax_engine/core/scheduler_output.py", ("make_step", "_row"), "the plan becomes a `Step`"),
     Stop(
         "jax_engine/worker/worker.py",
         ("Worker.launch", "Worker._start"),

@@ -178,7 +178,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def smollm2_path() -> Path:
     """The SmolLM2-135M-Instruct GGUF file, from the cache or downloaded; skips only without it."""
     from jax_engine.errors import ModelNotFoundError
-    from jax_engine.models.default_model import default_model_path
+    from jax_engine.models.checkpoints.default_model import default_model_path
 
     try:
         return default_model_path()

@@ -23,7 +23,7 @@ from benchmarks.compare.session import PeerFailed, Session
 from benchmarks.compare.table import headline
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.report import RESULTS, write_result
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.registry import config_from_hf
 
 KV_CACHE_BYTES = 2 << 30

@@ -17,7 +17,7 @@ from benchmarks.compare.workloads import Job
 from benchmarks.machine_limits import read_bandwidth
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.model_config import ModelConfig
 
 BATCH = 32
 ROUNDS = 3

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from jax_engine.models.config import ModelConfig
-from jax_engine.models.default_model import default_model_path
-from jax_engine.models.gguf.source import GgufSource
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
+from jax_engine.models.checkpoints.default_model import default_model_path
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import GgufSource, config_from_gguf
+from jax_engine.models.model_config import ModelConfig
 
 TINY = {
     "architectures": ["LlamaForCausalLM"],

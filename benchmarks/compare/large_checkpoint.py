@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compare.checkpoint import copy_fields
-from jax_engine.models.default_model import default_model_path
+from jax_engine.models.checkpoints.default_model import default_model_path
 
 LAYERS, WIDTH, MLP_WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 2048, 8192, 32, 8, 64
 SIZES = {

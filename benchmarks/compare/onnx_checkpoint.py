@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchmarks.compare.checkpoint import hf_directory
 from benchmarks.compare.environments import CannotInstall
-from jax_engine.models.default_model import default_model_path
-from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.checkpoints.default_model import default_model_path
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 
 BUILDER = "onnxruntime_genai.models.builder"

@@ -29,9 +29,9 @@ from benchmarks.compare.quantised_peers import DECODED, LLAMAS, NAME, ONNX, PEER
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import RESULTS, write_result
-from jax_engine.models.config import ModelConfig
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
+from jax_engine.models.model_config import ModelConfig
 
 LARGE, ONNX_FILE = "1B-Q4_0", "Q4_0"
 FILES = ("Q4_1", "Q4_0", "Q8_0", LARGE)

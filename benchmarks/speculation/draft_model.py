@@ -22,7 +22,7 @@ from benchmarks.speculation import measure, texts
 from benchmarks.speculation.coupling import without_layers
 from benchmarks.speculation.forced import Known
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.default_model import default_model_path
+from jax_engine.models.checkpoints.default_model import default_model_path
 
 DROPPED = 8  # middle layers that one of the draft models lacks
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.machine_limits import matrix_rate, read_bandwidth
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

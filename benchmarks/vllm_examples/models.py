@@ -15,10 +15,10 @@ from safetensors.numpy import save_file
 
 from benchmarks.compare.checkpoint import hf_config, hf_directory
 from benchmarks.report import ROOT
-from jax_engine.models.default_model import default_model_path
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.weight_files import INDEX, WHOLE
+from jax_engine.models.checkpoints.default_model import default_model_path
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
+from jax_engine.models.checkpoints.resolve import INDEX, WHOLE
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 
 TEXT = "SmolLM2-135M-Instruct"

@@ -1,1 +1,1 @@
-"""The commands of `jax-engine`, a module each."""
+"""The command line: `jax-engine`, and its commands, a module each."""

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_engine.cli_config import add_config_flag
-from jax_engine.commands.answering.flags import (
+from jax_engine.cli import add_config_flag
+from jax_engine.commands.answer_flags import (
     add_sampling_flags,
     add_source_flags,
     make_source,
     sampling_fields,
 )
-from jax_engine.commands.answering.source import Source
+from jax_engine.commands.answers import Source
 from jax_engine.errors import EngineDeadError, JaxEngineError
 
 USAGE = "[flags]"

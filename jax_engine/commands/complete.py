@@ -12,14 +12,14 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from jax_engine.cli_config import add_config_flag
-from jax_engine.commands.answering.flags import (
+from jax_engine.cli import add_config_flag
+from jax_engine.commands.answer_flags import (
     add_sampling_flags,
     add_source_flags,
     make_source,
     sampling_fields,
 )
-from jax_engine.commands.answering.source import Piece
+from jax_engine.commands.answers import Piece
 from jax_engine.errors import InvalidRequestError
 
 USAGE = "[flags] PROMPT..."

@@ -7,7 +7,7 @@ jax-engine completion fish | source        in ~/.config/fish/config.fish
 
 import argparse
 
-from jax_engine.commands.shells import SHELLS
+from jax_engine.commands.shell_scripts import SHELLS
 
 USAGE = "SHELL"
 HELP = "let a shell complete commands and flags"

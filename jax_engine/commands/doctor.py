@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from jax_engine.commands.diagnosis.device import device
-from jax_engine.commands.diagnosis.finding import Finding, findings_of
-from jax_engine.commands.diagnosis.machine import machine
-from jax_engine.commands.diagnosis.network import network
-from jax_engine.commands.diagnosis.several import several
-from jax_engine.commands.diagnosis.software import software
-from jax_engine.commands.diagnosis.storage import storage
+from jax_engine.commands.diagnosis import (
+    Finding,
+    device,
+    findings_of,
+    machine,
+    network,
+    several,
+    software,
+    storage,
+)
 
 USAGE = "[--json] [--model MODEL]"
 HELP = "say what is here, what would run, and what to do"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tqdm import tqdm
 
-from jax_engine.cli_config import add_config_flag
-from jax_engine.commands.answering.flags import add_sampling_flags, sampling_fields
+from jax_engine.cli import add_config_flag
+from jax_engine.commands.answer_flags import add_sampling_flags, sampling_fields
 from jax_engine.commands.serve_flags import (
     DEFAULT_NAME,
     add_lora_modules,
@@ -34,8 +34,9 @@ from jax_engine.progress_log import show_progress_lines
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from jax_engine.commands.batch_files.output import Output
-    from jax_engine.commands.batch_files.running import Batch
+    from jax_engine.commands.batch_file import Output
+    from jax_engine.commands.batch_run import Batch
+
 
 USAGE = "[-i] IN [-o] OUT [flags]"
 HELP = "answer the requests of a file (JSONL, or OpenAI's batch format)"
@@ -67,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Answers all requests; returns 0 if each has an answer, 1 if some are errors."""
     import asyncio  # a third of the time in which the command line starts
 
-    from jax_engine.commands.batch_files.lines import Reader
-    from jax_engine.commands.batch_files.output import Output
+    from jax_engine.commands.batch_file import Output, Reader
 
     check_given(args, "served_model_name")
     source, target = _names(args)
@@ -103,7 +103,7 @@ def _names(args: argparse.Namespace) -> tuple[str, str]:
     Raises:
         ConfigError: there is not one input and one output.
     """
-    from jax_engine.commands.batch_files.output import same_file
+    from jax_engine.commands.batch_file import same_file
 
     left = list(args.files)
     source = args.input_file or (left.pop(0) if left else None)
@@ -135,11 +135,11 @@ def _count(source: str) -> int | None:
 
 
 def _batch(args: argparse.Namespace, output: "Output", progress: Callable[[int], Any]) -> "Batch":
-    from jax_engine.commands.batch_files.lines import MAX_LINE
-    from jax_engine.commands.batch_files.running import Batch
+    from jax_engine.commands.batch_file import MAX_LINE
+    from jax_engine.commands.batch_run import Batch
+    from jax_engine.serving.api.service import ServerSettings
     from jax_engine.serving.async_llm import AsyncLLM
-    from jax_engine.serving.openai.service import ServerSettings
-    from jax_engine.tokenization.chat import load_chat_template
+    from jax_engine.tokenization.chat_template import load_chat_template
 
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),

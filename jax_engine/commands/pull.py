@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Downloads the model; returns the exit status."""
-    from jax_engine.models.resolve import HubOptions, resolve_model
+    from jax_engine.models.checkpoints.resolve import HubOptions, resolve_model
 
     show_progress_lines()
     hub = HubOptions(args.revision, args.download_dir, args.hf_token)

@@ -26,10 +26,11 @@ from jax_engine.commands.serve_flags import (
 )
 from jax_engine.engine_args import EngineArgs
 from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
-from jax_engine.tokenization.chat import load_chat_template, renderer_class
+from jax_engine.tokenization.chat_template import load_chat_template, renderer_class
 
 if TYPE_CHECKING:
-    from jax_engine.serving.openai.service import ServerSettings
+    from jax_engine.serving.api.service import ServerSettings
+
 
 __all__ = ["HELP", "USAGE", "add_arguments", "run"]
 
@@ -41,9 +42,8 @@ logger = logging.getLogger("jax_engine")
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal, or the engine's end; returns the exit status."""
-    from jax_engine.serving.openai.server import bound_socket, bound_unix_socket
-    from jax_engine.serving.openai.service import ServerSettings
-    from jax_engine.serving.openai.tls import tls_context
+    from jax_engine.serving.api.server import bound_socket, bound_unix_socket, tls_context
+    from jax_engine.serving.api.service import ServerSettings
 
     check(args)
     modules = checked_lora_modules(args)
@@ -88,10 +88,10 @@ def _serve(
     tls: ssl.SSLContext | None,
     listening: socket.socket,
 ) -> int:
+    from jax_engine.serving.api.app import make_app
+    from jax_engine.serving.api.server import run
+    from jax_engine.serving.api.service import Service
     from jax_engine.serving.async_llm import AsyncLLM
-    from jax_engine.serving.openai.app import make_app
-    from jax_engine.serving.openai.server import run
-    from jax_engine.serving.openai.service import Service
     from jax_engine.serving.request_log import RequestLog
     from jax_engine.serving.tracing import Tracer
 

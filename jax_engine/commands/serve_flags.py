@@ -4,13 +4,14 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from jax_engine.cli_config import add_config_flag
+from jax_engine.cli import add_config_flag
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import FORMAT_VARIABLE
 
 if TYPE_CHECKING:
-    from jax_engine.serving.openai.adapters import LoRAModule
+    from jax_engine.serving.served_adapters import LoRAModule
+
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
@@ -82,7 +83,7 @@ def add_lora_modules(group: "argparse._ActionsContainer") -> None:
 
 def checked_lora_modules(args: argparse.Namespace) -> "tuple[LoRAModule, ...]":
     """The adapters of the flag. Raises ConfigError if it is wrong, or the engine takes none."""
-    from jax_engine.serving.openai.adapters import lora_modules
+    from jax_engine.serving.served_adapters import lora_modules
 
     modules = lora_modules(args.lora_modules)
     if modules and not args.enable_lora:

@@ -1,7 +1,7 @@
 """The controller (§4): block manager and scheduler, in plain Python and without any device."""
 
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.block_pool import BlockError, BlockPool, OutOfBlocksError
+from jax_engine.core.blocks import BlockError, BlockPool, OutOfBlocksError
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence, SequenceStatus

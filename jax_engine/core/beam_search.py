@@ -9,8 +9,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jax_engine.core.sequence import Candidate, Sequence
-from jax_engine.core.stopping import SamplingLimits
+from jax_engine.core.sequence import Candidate, SamplingLimits, Sequence
 
 
 class Choice(NamedTuple):

@@ -11,17 +11,13 @@ from typing import Any
 
 from jax_engine.core import sosp, unified
 from jax_engine.core.adapter_slots import AdapterSlots
-from jax_engine.core.admission import check_request
+from jax_engine.core.admission import Limits, check_drafts, check_prefix_caching, check_request
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.decoding import take_samples
-from jax_engine.core.drafts import Drafts, accepted, add_drafts
-from jax_engine.core.limits import Limits, check_drafts, check_prefix_caching
-from jax_engine.core.preemption import MeasureCosts
+from jax_engine.core.decoding import Drafts, accepted, add_drafts, take_samples
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import Sequence
+from jax_engine.core.scheduler_state import MeasureCosts, SchedulerState
+from jax_engine.core.sequence import Sequence, StopRule
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.core.state import SchedulerState
-from jax_engine.core.stopping import StopRule
 from jax_engine.errors import InvalidRequestError
 from jax_engine.modes import Policy, PreemptionMode, PreemptionRule, Scheduling
 from jax_engine.step import PreemptionCosts

@@ -1,16 +1,20 @@
-"""The decision of one call of `Scheduler.schedule`, which the worker executes.
+"""The decision of one call of `Scheduler.schedule`, and the `Step` that a worker executes for it.
 
 Order within the step: put adapters into their slots; swap in, swap out, copy; write and attend. A
 copy may land in a block that a victim lost in the same step, so swapping out comes before it.
+
+`make_step` converts the decision, which refers to live sequences, to plain data.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jax_engine.core.block_manager import BlockView
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.lora.adapter import Adapter
 from jax_engine.modes import PreemptionMode
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 
 
 class ScheduledSequence(NamedTuple):
@@ -67,3 +71,73 @@ class SchedulerOutput:
         """Whether there is nothing to do: no token to compute, and no block or adapter to move."""
         moves = self.blocks_to_swap_in, self.blocks_to_swap_out, self.blocks_to_copy
         return not (self.scheduled or self.adapters or any(moves))
+
+
+def make_step(
+    plan: SchedulerOutput,
+    blocks: BlockView,
+    opened: list[RequestSetup],
+    closed: list[int],
+    *,
+    masked: bool = False,
+    unread: Unread | None = None,
+) -> Step:
+    """The plan as plain data: later changes to sequences and block tables do not affect it.
+
+    Args:
+        opened, closed, masked, unread: As in `Step`.
+    """
+    return Step(
+        [_row(item) for item in plan.scheduled],
+        _samples(plan),
+        blocks.block_table_rows([item.seq.seq_id for item in plan.scheduled]),
+        Moves(plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy),
+        opened,
+        closed,
+        masked,
+        unread,
+        plan.adapters,
+    )
+
+
+def _row(item: ScheduledSequence) -> Row:
+    seq, group, start, num_tokens, num_samples, drafts = item
+    pending = seq.pending
+    if drafts:
+        history = [*seq.token_ids, *drafts] if group.needs_history else None
+        tokens = [seq.token_ids[start], *drafts]
+        return Row(
+            seq.seq_id, group.number, start, tokens, history, len(drafts), group.adapter_slot
+        )
+    if num_tokens == 1:
+        tokens = [pending or seq.token_ids[start]]
+    else:
+        tokens = seq.token_ids[start : start + num_tokens]
+        if pending:
+            tokens.append(pending)
+    history = None
+    if group.needs_history and num_samples:
+        history = [*seq.token_ids, pending] if pending else list(seq.token_ids)
+    return Row(seq.seq_id, group.number, start, tokens, history, 0, group.adapter_slot)
+
+
+def _samples(plan: SchedulerOutput) -> Samples:
+    """All behind the last token of a row: one, or one for each sequence of a fork.
+
+    A row with drafts has one behind each of its tokens.
+    """
+    tokens: list[int] = []
+    indices: list[int] = []
+    token = -1
+    for seq, _, _, num_tokens, num_samples, drafts in plan.scheduled:
+        token += num_tokens
+        if drafts:
+            tokens += range(token - len(drafts), token + 1)
+            indices += [seq.index] * num_tokens
+        elif num_samples == 1:  # most rows: as below, and faster
+            tokens.append(token)
+            indices.append(seq.index)
+        else:
+            tokens += [token] * num_samples
+            indices += range(seq.index, seq.index + num_samples)
+    return Samples(tokens, indices)

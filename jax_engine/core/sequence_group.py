@@ -12,8 +12,7 @@ from typing import Protocol
 from jax_engine.core.adapter_slots import NO_ADAPTER
 from jax_engine.core.beam_search import BeamSearch
 from jax_engine.core.prefix_cache import Salt
-from jax_engine.core.sequence import Sequence, SequenceStatus
-from jax_engine.core.stopping import SamplingLimits, StopRule
+from jax_engine.core.sequence import SamplingLimits, Sequence, SequenceStatus, StopRule
 from jax_engine.lora.adapter import Adapter
 
 
@@ -26,7 +25,7 @@ class Constraints(Protocol):
 
 
 class Prediction(Protocol):
-    """What a request's answers are expected to say (`jax_engine.speculation.prediction`)."""
+    """What a request's answers are expected to say (`jax_engine.speculation.predicted_text`)."""
 
     def guesses(self, seq: Sequence, most: int) -> SequenceOf[int]:
         """What it says that follows."""

@@ -5,9 +5,9 @@ possible, else decode. The mixed mode is the paper's: one step decodes, swaps in
 """
 
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_state import SchedulerState
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.core.state import SchedulerState
 
 
 def schedule(state: SchedulerState, out: SchedulerOutput, *, mixed: bool) -> None:

@@ -8,9 +8,9 @@ swapped out, then waiting ones; always oldest first, and no group overtakes a bl
 from typing import NamedTuple
 
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_state import SchedulerState
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.core.state import SchedulerState
 
 
 class Share(NamedTuple):

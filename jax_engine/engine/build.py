@@ -10,69 +10,65 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from jax_engine.checks import shown
 from jax_engine.config import Backend, EngineConfig
+from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
-from jax_engine.engine.draft_model import DraftModel, DraftParts, open_draft
-from jax_engine.engine.dtypes import check_cache_dtype, resolve_cache_dtype, resolve_dtype
-from jax_engine.engine.invariance import check_invariant, in_order_of_devices, tells_kernels
-from jax_engine.engine.several_devices import check_alike, check_shared, is_process_each
-from jax_engine.engine.stages import check_processes, check_stages
+from jax_engine.engine.device_settings import (
+    check_alike,
+    check_cache_dtype,
+    check_invariant,
+    check_processes,
+    check_shared,
+    check_stages,
+    in_order_of_devices,
+    is_process_each,
+    resolve_cache_dtype,
+    resolve_dtype,
+    tells_kernels,
+)
+from jax_engine.engine.engine_memory import each_device, engine_memory, swapped_bytes
+from jax_engine.engine.open_draft import DraftModel, DraftParts, open_draft
 from jax_engine.errors import ConfigError
-from jax_engine.host_memory import allocating, check_fits
+from jax_engine.host_memory import allocating
 from jax_engine.lora.modules import Modules
-from jax_engine.models.config import ModelConfig
-from jax_engine.models.heads import PoolingHead
-from jax_engine.models.load import LoadedModel, open_model
-from jax_engine.models.resolve import HubOptions
+from jax_engine.models.checkpoints.resolve import HubOptions
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_loader import LoadedModel, open_model
+from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
+from jax_engine.parallel.collectives import Seat, own_stage, seats, take_seat
 from jax_engine.parallel.mesh import num_there
-from jax_engine.parallel.seat import Seat, own_rank, own_stage, seats, take_seat
-from jax_engine.processes.cores import cores_of_ranks, own_cores
-from jax_engine.processes.places import ANYWHERE, Place
+from jax_engine.processes.placement import ANYWHERE, Place, cores_of_ranks, own_cores
 from jax_engine.processes.ray_actor import RayHost
-from jax_engine.processes.remote_runner import RemoteRunner
-from jax_engine.processes.runner_client import RunnerClient
+from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
 from jax_engine.processes.stage_link import Folders
-from jax_engine.progress_log import compiling, show_progress_lines
-from jax_engine.sampling.asks import EVERYTHING
+from jax_engine.progress_log import show_progress_lines
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Capabilities, Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
-from jax_engine.worker.adapter_slots import AdapterSlots
 from jax_engine.worker.compilation_cache import enable_compilation_cache
-from jax_engine.worker.compiled_steps import CompiledSteps
-from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
-from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.memory import (
     WATERMARK,
     MemoryProfile,
-    check_longest_sequence_fits,
-    profile_memory,
-    useful_blocks,
 )
 from jax_engine.worker.stage_runner import runner_of_stage
-from jax_engine.worker.step_shape import StepShape, largest_step_shape
+from jax_engine.worker.step_shape import largest_step_shape
 from jax_engine.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from jax_engine.models.gguf_file import GgufFile
+    from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 
 logger = logging.getLogger("jax_engine")
 
 # Weights load in parallel with the rest of the start, after a time alone: both contend for the
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
-FLOAT32_BYTES = 4
 ALL = "all that an engine holds and compiles"
 RUNNER_MODULE = "jax_engine.engine.runner_main"
-_PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of the pool
 
 
 @dataclass(frozen=True)
@@ -225,8 +221,8 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     draft = open_draft(config, dtype, max_len, budget, files, tokenizer_of_target)
     if draft is not None:
         check_cache_dtype(config, draft.files.abstract.config)
-    memory = _memory(config, model, max_len, budget, draft)
-    num_cpu_blocks = int(config.swap_space * 2**30 // _swapped_bytes(config, model))
+    memory = engine_memory(config, model, max_len, budget, draft)
+    num_cpu_blocks = int(config.swap_space * 2**30 // swapped_bytes(config, model))
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
@@ -263,7 +259,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         config.block_size,
         cache_dtype.name,
         memory.num_blocks * memory.block / 2**30,
-        _each_device(config),
+        each_device(config),
         " with those of the draft model" if draft else "",
     )
     head = model.head
@@ -459,141 +455,3 @@ def build_scheduler(
         max_samples=sizes.max_samples,
         max_concurrent_batches=sizes.max_concurrent_batches,
     )
-
-
-def _sampler_bytes(steps: CompiledSteps, rows: int, vocab_size: int) -> int:
-    """Memory of a sampler in programs of its own, with the logits of two steps in flight."""
-    if not this_device().branches_wait:
-        return 0
-    sampler = steps.sample.prepare(rows, vocab_size, EVERYTHING).memory_analysis()
-    return int(sampler.temp_size_in_bytes) + 2 * FLOAT32_BYTES * rows * vocab_size
-
-
-def _step_bytes(
-    config: EngineConfig,
-    model: LoadedModel,
-    max_len: int,
-    largest: StepShape,
-    *,
-    batch_invariant: bool,
-    slots: AdapterSlots | None = None,
-) -> int:
-    """Compiles the largest step of a model; returns its temporary bytes, the sampler's included."""
-    largest = replace(largest, lora=slots is not None)
-    dtype = resolve_cache_dtype(config)
-    steps = CompiledSteps(
-        model,
-        block_size=config.block_size,
-        table_width=-(-max_len // config.block_size),
-        max_rows=largest.num_rows,
-        dtype=resolve_dtype(config.dtype),
-        kv_scales=scales_shape(model.config, dtype),
-        cudagraph_mode=config.cudagraph_mode,
-        batch_invariant=batch_invariant,
-        slots=slots,
-    )
-    shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
-    kv_cache = jax.ShapeDtypeStruct(shape, dtype)
-    with compiling(logger, f"a {largest}, to see how much memory it takes"):
-        compiled = steps.compile(largest, kv_cache)
-    step = int(compiled.memory_analysis().temp_size_in_bytes)
-    return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
-
-
-def _each_device(config: EngineConfig) -> str:
-    """What to say of sizes that several devices have each; "" of one device, or of shared RAM."""
-    apart = config.tensor_parallel_size > 1 and not this_device().in_host_memory
-    return " on each device" if apart else ""
-
-
-def _swapped_bytes(config: EngineConfig, model: LoadedModel) -> int:
-    """What the host holds of a block that is swapped out; the draft's are computed anew.
-
-    One process writes down what all of its devices have, and copies once. Several have their own.
-    """
-    block = block_bytes(model.all_layers, config.block_size, resolve_cache_dtype(config))
-    return block if own_rank() is None else block * config.tensor_parallel_size
-
-
-def _draft_bytes(config: EngineConfig, draft: DraftModel) -> tuple[int, int]:
-    """Bytes of the draft model's weights, and of its part of a block, in all processes together.
-
-    It is not cut: each process has all of it.
-    """
-    model = draft.files.abstract
-    block = block_bytes(model.config, config.block_size, resolve_cache_dtype(config))
-    times = 1 if own_rank() is None else config.tensor_parallel_size
-    return times * model.num_bytes, times * block
-
-
-def _slots(config: EngineConfig, model: LoadedModel) -> AdapterSlots | None:
-    """The adapters' slots, not made yet; None if there are none."""
-    if not config.enable_lora:
-        return None
-    dtype = resolve_dtype(config.dtype)
-    return AdapterSlots(model, config.max_loras, config.max_lora_rank, dtype)
-
-
-def _memory(
-    config: EngineConfig, model: LoadedModel, max_len: int, budget: int, draft: DraftModel | None
-) -> MemoryProfile:
-    """The sizes of the target and its draft model together; their steps run in turns.
-
-    The slots of adapters count as weights. Of several devices, the sizes are those of each.
-    """
-    slots = _slots(config, model)
-    dtype = resolve_cache_dtype(config)
-    block = block_bytes(model.all_layers, config.block_size, dtype)  # stages are on one machine
-    weights, scratch = model.num_bytes + (slots.num_bytes if slots else 0), 0
-    copied = model.mesh is not None and model.mesh.copies_cache
-    if own_rank() is not None or copied:  # all have their blocks in the same memory
-        block *= config.tensor_parallel_size
-    if _each_device(config):
-        weights, block = (size // config.tensor_parallel_size for size in (weights, block))
-    if slots is not None and this_device().in_host_memory:
-        check_fits(f"the weights and {slots.count} slots for adapters (max_loras)", weights)
-    if draft is not None:
-        weights_of_draft, of_draft = _draft_bytes(config, draft)
-        scratch = draft.num_scratch * of_draft
-        block, weights = block + of_draft, weights + weights_of_draft
-
-    def step_bytes() -> int:
-        largest = largest_step_shape(budget, config.max_num_seqs)
-        tells = tells_kernels(config)
-        target = _step_bytes(config, model, max_len, largest, batch_invariant=tells, slots=slots)
-        if draft is None:
-            return target
-        abstract, longest = draft.files.abstract, draft.max_model_len
-        shape = largest_step_shape(draft.budget, MAX_DRAFT_TOKENS)
-        return max(target, _step_bytes(config, abstract, longest, shape, batch_invariant=False))
-
-    overridden = config.num_gpu_blocks_override
-    if overridden is None and config.kv_cache_memory_bytes is not None:
-        overridden = max(0, config.kv_cache_memory_bytes - scratch) // block
-    memory = profile_memory(
-        share=config.gpu_memory_utilization,
-        weights=weights,
-        block=block,
-        useful_blocks=useful_blocks(max_len, config.max_num_seqs, config.block_size),
-        step_bytes=step_bytes,
-        scratch=scratch,
-    )
-    if overridden is not None:
-        memory = replace(memory, num_blocks=overridden)
-    try:
-        check_longest_sequence_fits(
-            memory,
-            max_model_len=max_len,
-            block_size=config.block_size,
-            overridden=overridden is not None,
-        )
-    except MemoryError:
-        if not memory.step:  # the message names the step's memory: measure it only for that
-            check_longest_sequence_fits(
-                replace(memory, step=step_bytes()),
-                max_model_len=max_len,
-                block_size=config.block_size,
-                overridden=overridden is not None,
-            )
-        raise
-    return memory

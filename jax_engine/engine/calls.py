@@ -1,24 +1,235 @@
 """Calls of `LLM`: each adds its requests to the loops, from any thread, and waits for its own.
 
-Each engine has a loop on a thread. The first one's thread also names requests, and says which
-engine takes them.
+All prompts of a call are checked before the first one starts. A bar shows the progress.
+
+`data_parallel_size` engines that are alike may stand behind one `LLM`. Each engine has a loop on a
+thread. The first one's thread also names requests, and says which engine takes them.
+
+A thread may have JAX settings of its own, which the engine's thread does not see. So a call is
+refused if its thread's settings are not those of the engine's thread.
 """
 
+import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from queue import SimpleQueue
-from threading import Thread, current_thread
+from threading import Lock, Thread, current_thread
+from typing import Any
 
-from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
-from jax_engine.engine.data_parallel import Routes
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from jax_engine.checks import shown
+from jax_engine.config import EngineConfig
 from jax_engine.engine.engine_loop import EngineLoop, awaited
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request, RequestNews, is_last
-from jax_engine.engine.thread_settings import check_jax_settings, jax_settings
-from jax_engine.errors import EngineDeadError, JaxEngineError
-from jax_engine.outputs import AnyRequestOutput
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.request import Request, RequestNews, check_service, is_last
+from jax_engine.engine.request_router import RequestRouter
+from jax_engine.errors import ConfigError, EngineDeadError, InvalidRequestError, JaxEngineError
+from jax_engine.lora.request import LoRARequest, one_lora_each
+from jax_engine.outputs import AnyRequestOutput, RequestOutput
+from jax_engine.pooling_params import PoolingParams
+from jax_engine.processes.placement import Place, places
+from jax_engine.sampling_params import SamplingParams
+
+
+def jax_settings() -> dict[str, Any]:
+    """All settings of JAX as this thread sees them: within `with jax.disable_jit()`, say."""
+    return {name: getattr(jax.config, name) for name in _names()}
+
+
+def check_jax_settings(given: dict[str, Any]) -> None:
+    """
+    Args:
+        given: `jax_settings` of another thread.
+
+    Raises:
+        ConfigError: They are not this thread's.
+    """
+    for name, own in jax_settings().items():
+        if given[name] != own:
+            raise ConfigError(
+                f"{name} is {shown(given[name])} in the thread that calls LLM and {shown(own)} in "
+                "the engine's own thread, which computes all calls' steps: leave the context "
+                f"manager, or set it for all threads, jax.config.update({name!r}, ..)"
+            )
+
+
+@cache
+def _names() -> list[str]:
+    return [name for name in jax.config.values if hasattr(jax.config, name)]
+
+
+type Progress = Callable[[AnyRequestOutput], None]
+type UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or a replacement of tqdm
+
+
+def check_all(
+    engine: LLMEngine,
+    prompts: Sequence[PromptInput],
+    params: Sequence[SamplingParams | PoolingParams],
+    priorities: Sequence[int],
+    timeouts: Sequence[float | None],
+    loras: Sequence[LoRARequest | None] | None = None,
+    *,
+    use_tqdm: UseTqdm = False,
+) -> list[Request]:
+    """Checks every prompt; returns the requests, which have no names yet.
+
+    Raises:
+        InvalidRequestError: Some are invalid; the message says which, and why.
+    """
+    engine.check_process()
+    for priority, timeout in zip(priorities, timeouts, strict=True):
+        check_service(engine.config.scheduling_policy, priority, timeout)
+    checked: list[Request] = []
+    problems: list[InvalidRequestError] = []
+    where: list[int] = []
+    each = [None] * len(prompts) if loras is None else loras
+    asked = zip(prompts, params, each, strict=True)
+    bar = _maker(use_tqdm)(asked, total=len(prompts), desc="Adding requests")
+    for i, (prompt, one, lora) in enumerate(bar):
+        try:
+            checked.append(engine.check_request(prompt, one, lora=lora))
+        except InvalidRequestError as error:
+            problems.append(error)
+            where.append(i)
+    if not problems:
+        for request, priority, timeout in zip(checked, priorities, timeouts, strict=True):
+            request.serve_as("new", priority=priority, timeout=timeout)
+        return checked
+    texts = [str(error).removeprefix("request 'new': ") for error in problems[:5]]
+    lines = [f"prompts[{i}]: {text}" for i, text in zip(where, texts, strict=False)]
+    if len(problems) > len(lines):
+        lines.append(f"and {len(problems) - len(lines)} more")
+    note = f"; none of the {len(prompts)} prompts was started" if len(prompts) > 1 else ""
+    raise type(problems[0])("; ".join(lines) + note)
+
+
+def loras_each(engine: LLMEngine, lora_request: Any, num_prompts: int) -> list[LoRARequest | None]:
+    """The adapter of each prompt; arrays become adapters here, once for all prompts.
+
+    Raises:
+        InvalidRequestError: They are no adapters, or not as many as there are prompts.
+    """
+    found: list[LoRARequest | None] = []
+    made: dict[int, LoRARequest] = {}
+    for one in one_lora_each(lora_request, num_prompts):
+        if one is not None and one.lora_tensors is not None:
+            if id(one) not in made:
+                adapter = engine.read_lora(one)
+                made[id(one)] = replace(one, lora_tensors=None, peft_config=None, adapter=adapter)
+            one = made[id(one)]
+        found.append(one)
+    return found
+
+
+def number_each(name: str, value: Any, num_prompts: int) -> list[Any]:
+    """One number for each prompt: the same for all, or those given.
+
+    Raises:
+        InvalidRequestError: So many prompts are not so many numbers.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [value] * num_prompts
+    values = list(value)
+    if len(values) != num_prompts:
+        raise InvalidRequestError(
+            f"{name} must have one number for each of the {num_prompts} prompts, got {len(values)}"
+        )
+    return values
+
+
+@contextmanager
+def progress_bar(total: int, use_tqdm: UseTqdm) -> Iterator[Progress]:
+    """A bar over requests, with the estimated speeds that vLLM shows."""
+    with _maker(use_tqdm)(total=total, desc="Processed prompts", dynamic_ncols=True) as bar:
+        tokens = {"input": 0, "output": 0}
+        started = time.monotonic()
+
+        def advance(output: AnyRequestOutput) -> None:
+            tokens["input"] += len(output.prompt_token_ids)
+            if isinstance(output, RequestOutput):
+                tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
+            elapsed = max(time.monotonic() - started, 1e-9)
+            speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
+            bar.postfix = "est. speed " + ", ".join(speeds)
+            bar.update(1)
+
+        yield advance
+
+
+def _maker(use_tqdm: UseTqdm) -> Callable[..., Any]:
+    return use_tqdm if callable(use_tqdm) else partial(tqdm, disable=not use_tqdm)
+
+
+def build_engines(config: EngineConfig) -> list[LLMEngine]:
+    """`data_parallel_size` engines. Where there are several, their models are in other processes.
+
+    Each has its share of the cores, or GPUs of its own. They start at the same time.
+
+    Raises:
+        ConfigError: The machine has too few devices, or the models are asked for in this process.
+        JaxEngineError: As `LLMEngine.from_config`, of the first engine that cannot be built.
+    """
+    count = config.data_parallel_size
+    if count == 1:
+        return [LLMEngine.from_config(config)]
+    if config.distributed_executor_backend == "uni":
+        raise ConfigError(
+            "distributed_executor_backend must be 'mp' or 'ray' with several engines, whose models "
+            f"are in processes of their own (data_parallel_size={count}), got 'uni'"
+        )
+    backend = config.distributed_executor_backend or "mp"
+    each = replace(config, data_parallel_size=1, distributed_executor_backend=backend)
+
+    def build(place: Place) -> LLMEngine:
+        return LLMEngine.from_config(each, place)
+
+    # If one of them cannot be built, nobody keeps the others: their processes end.
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(build, places(count, config.world_size)))
+
+
+class Routes:
+    """Which engine has which request.
+
+    Only threads of engines' loops call it: so Ctrl-C, which comes to the main thread, interrupts
+    nobody who holds the lock.
+    """
+
+    def __init__(self, engines: Sequence[LLMEngine]) -> None:
+        blocks = engines[0].scheduler.block_manager
+        cached = blocks.num_gpu_blocks * blocks.enable_prefix_caching
+        self._router = RequestRouter(len(engines), blocks.block_size, cached)
+        self._lock = Lock()
+
+    def choose(self, requests: Iterable[Request]) -> list[int]:
+        """The number of each request's engine. The requests have names, which no open one has."""
+        with self._lock:
+            return [
+                self._router.choose(one.request_id, one.prompt.token_ids, one.group.cache_salt)
+                for one in requests
+            ]
+
+    def end(self, request_ids: Iterable[str]) -> None:
+        """These requests have ended."""
+        with self._lock:
+            for request_id in request_ids:
+                self._router.end(request_id)
+
+    def forget_prefixes(self) -> None:
+        """The engines have emptied their prefix caches."""
+        with self._lock:
+            self._router.forget_prefixes()
 
 
 class Call:

@@ -6,11 +6,10 @@ from typing import Any
 
 from jax_engine.config import EngineConfig
 from jax_engine.errors import InvalidRequestError, WeightsError
-from jax_engine.file_schema import checked, read_json
+from jax_engine.models.checkpoints.file_schema import checked, read_json
 from jax_engine.models.families.hf_config import token_ids
-from jax_engine.models.schemas import GenerationFields
-from jax_engine.sampler_numbers import sampler_numbers
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.models.hf_schemas import GenerationFields
+from jax_engine.sampling_params import SamplingParams, sampler_numbers
 
 logger = logging.getLogger("jax_engine")
 

@@ -19,43 +19,46 @@ from typing import Any, Concatenate, Self
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.cache_info import cache_config_info
+from jax_engine.engine.build_speculator import build_speculator, most_rows
 from jax_engine.engine.engine_state import EngineState, engine_state
-from jax_engine.engine.lora_info import lora_requests_info, lora_slots
-from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.pooling import PooledParams, as_sampling_params
-from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request, RequestNews, outputs_of
-from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
-from jax_engine.engine.running_requests import RunningRequests
-from jax_engine.engine.saved_state import save_state
-from jax_engine.engine.speculation import build_speculator, most_rows
-from jax_engine.engine.stats import EngineStats, StatsRecorder
-from jax_engine.engine.step_outputs import (
+from jax_engine.engine.metrics import Metric
+from jax_engine.engine.pipeline import (
+    StepPipeline,
     sampled_rows,
     sampled_tokens,
     take_prompts,
     take_step,
 )
-from jax_engine.engine.vllm_config import vllm_config
-from jax_engine.engine.vllm_processors import request_processor
-from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import (
-    ConfigError,
-    EngineInUseError,
-    ForkedProcessError,
-    InvalidRequestError,
+from jax_engine.engine.pooling import PooledParams, as_sampling_params
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.request import (
+    Request,
+    RequestChecks,
+    RequestNews,
+    check_request_id,
+    check_service,
+    outputs_of,
 )
+from jax_engine.engine.running_requests import RunningRequests
+from jax_engine.engine.stats import (
+    EngineStats,
+    StatsRecorder,
+    cache_config_info,
+    lora_requests_info,
+    lora_slots,
+)
+from jax_engine.engine.vllm_parts import request_processor, save_state, vllm_config
+from jax_engine.engine_args import EngineArgs
+from jax_engine.errors import ConfigError, EngineInUseError, ForkedProcessError, InvalidRequestError
+from jax_engine.lora.adapted_leaves import check_of
 from jax_engine.lora.adapter import Adapter
-from jax_engine.lora.leaves import check_of
+from jax_engine.lora.adapter_registry import AdapterRegistry
+from jax_engine.lora.adapter_templates import TokenizerCheck
 from jax_engine.lora.modules import modules_of
-from jax_engine.lora.own_texts import TokenizerCheck
-from jax_engine.lora.registry import AdapterRegistry
 from jax_engine.lora.request import LoRARequest, checked_lora, no_lora
-from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
-from jax_engine.processes.places import ANYWHERE, Place
+from jax_engine.processes.placement import ANYWHERE, Place
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.tokenization.tokenizer import Tokenizer

@@ -10,9 +10,8 @@ from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import InvalidRequestError
-from jax_engine.models.config import ModelConfig
-from jax_engine.models.heads import PoolingHead, probabilities
-from jax_engine.models.pooling_recipe import PoolingRecipe
+from jax_engine.models.model_config import ModelConfig, PoolingRecipe
+from jax_engine.models.pooling_heads import PoolingHead, probabilities
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams

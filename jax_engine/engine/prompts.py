@@ -1,13 +1,25 @@
-"""Converts users' prompts to token ids, and checks them before anything is allocated."""
+"""Converts users' prompts and conversations to token ids, before anything is allocated.
 
-from collections.abc import Mapping, Sequence
+A text that cannot fit is refused by its length, before it is tokenised (`TextLength`).
+`tokenization_kwargs` say how the texts of one call become token ids, with Hugging Face's names
+(`TokenizationOptions`). Conversations become prompts by a chat template (`chat_prompts`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Literal
 
 import numpy as np
 
-from jax_engine.checks import shown
-from jax_engine.errors import InvalidRequestError
+from jax_engine.checks import check_integer, check_types, named_fields, shown
+from jax_engine.core.admission import prompt_too_long
+from jax_engine.errors import InvalidRequestError, WeightsError
+from jax_engine.lora.adapter_templates import own_template, own_templates
+from jax_engine.lora.request import one_lora_each
+from jax_engine.tokenization.chat_content import ContentFormat, Message
+from jax_engine.tokenization.chat_template import RefusedByTemplateError
+from jax_engine.tokenization.least_tokens import LeastTokens
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 PromptInput = str | Sequence[int] | Mapping[str, Any]
@@ -194,3 +206,285 @@ def _valid_unicode(name: str, text: str) -> str:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+class TextLength:
+    """What is known of a text's tokens without tokenising it.
+
+    Args:
+        max_model_len: The longest prompt plus output, in tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
+        self._tokenizer, self._max_model_len = tokenizer, max_model_len
+
+    @cached_property
+    def _least(self) -> LeastTokens:
+        return LeastTokens.of(self._tokenizer.backend)  # 70 ms for 50,000 tokens
+
+    def of_text(self, text: str) -> int:
+        """The fewest tokens of a text; 0 for one that is too short to matter."""
+        return self._least.of_text(text) if len(text) >= self._max_model_len else 0
+
+    def check(self, text: str, room: int = 1) -> None:
+        """Refuses a text that cannot fit.
+
+        Args:
+            room: The tokens of output that must fit, too.
+
+        Raises:
+            RequestTooLargeError: It has more tokens than a prompt may have, however it is split.
+        """
+        least = self.of_text(text)
+        if least > self._max_model_len - room:
+            raise prompt_too_long(least, self._max_model_len, room, "at least ")
+
+    def beginning(self, text: str, count: int) -> str:
+        """A text's beginning, which has its first tokens, so many at least; all if unsure."""
+        if len(text) <= count:
+            return text
+        most = count * self._least.longest * self._least.shrink
+        return text[:most] if most else text
+
+    def cannot_fit(self, text: str) -> bool:
+        """Whether no request may have this prompt."""
+        return self.of_text(text) > self._max_model_len
+
+
+@named_fields(InvalidRequestError)
+@dataclass(kw_only=True)
+class TokenizationOptions:
+    """
+    Attributes:
+        add_special_tokens: Add what the model expects around a text, usually BOS before it.
+        truncation: Cut to `max_length`, which has no effect without it.
+        max_length: The most tokens.
+        truncation_side: Which end is cut.
+        truncate_prompt_tokens: Same as `max_length` with truncation from the left.
+    """
+
+    add_special_tokens: bool = True
+    truncation: bool = False
+    max_length: int | None = None
+    truncation_side: Literal["left", "right"] = "right"
+    truncate_prompt_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError, "tokenization_kwargs: ")
+        for name in ("max_length", "truncate_prompt_tokens"):
+            if getattr(self, name) is not None:
+                check_integer(f"tokenization_kwargs: {name}", getattr(self, name), 1)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a prompt may be shortened."""
+        cut_right = self.truncation and self.max_length is not None
+        return cut_right or self.truncate_prompt_tokens is not None
+
+    def cut(self, token_ids: list[int]) -> list[int]:
+        if self.truncate_prompt_tokens is not None:
+            return token_ids[-self.truncate_prompt_tokens :]
+        if not self.truncation or self.max_length is None:
+            return token_ids
+        if self.truncation_side == "left":
+            return token_ids[-self.max_length :]
+        return token_ids[: self.max_length]
+
+
+def tokenization_options(kwargs: Mapping[str, Any] | None) -> TokenizationOptions:
+    """The options of a call. Raises InvalidRequestError as `tokenized`."""
+    return TokenizationOptions(**_checked(kwargs))
+
+
+def _checked(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InvalidRequestError(
+            f"tokenization_kwargs must be a dict, got {type(kwargs).__name__}"
+        )
+    return {str(name): value for name, value in (kwargs or {}).items()}
+
+
+def tokenized(
+    prompts: Sequence[PromptInput],
+    tokenizer: Tokenizer | None,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    cannot_fit: Callable[[str], bool] | None = None,
+    **defaults: Any,
+) -> list[PromptInput]:
+    """The prompts, with token ids beside each text; the same ones where nothing is asked for.
+
+    Args:
+        cannot_fit: Tells texts that are refused later by their length, and so stay as they are.
+            None: they may be cut later.
+        defaults: Options that `kwargs` replaces.
+
+    Raises:
+        InvalidRequestError: An option that is not known or of a wrong type.
+    """
+    given = defaults | _checked(kwargs)
+    if not given or tokenizer is None:
+        return list(prompts)
+    options = TokenizationOptions(**given)
+    skip = None if options.cuts else cannot_fit
+    return [_tokenized(prompt, tokenizer, options, skip) for prompt in prompts]
+
+
+def _tokenized(
+    prompt: PromptInput,
+    tokenizer: Tokenizer,
+    options: TokenizationOptions,
+    cannot_fit: Callable[[str], bool] | None,
+) -> PromptInput:
+    text = prompt_text(prompt)
+    if text is None or (cannot_fit is not None and cannot_fit(text)):
+        return prompt  # token ids, or what will be refused
+    ids = options.cut(tokenizer.encode(text, add_special_tokens=options.add_special_tokens))
+    return with_token_ids(prompt, text, ids)
+
+
+# Arguments of `LLM.chat` or of the tokenizer's template method: no template may take them.
+_RESERVED = {
+    "add_generation_prompt", "chat_template", "content_format", "continue_final_message",
+    "conversation", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
+    "return_tensors", "tokenize", "tokenizer_kwargs", "tools", "truncation", "max_length",
+}  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class ChatOptions:
+    """The options of `LLM.chat`, which explains them."""
+
+    chat_template: str | None = None
+    chat_template_content_format: ContentFormat = "auto"
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    tools: list[Any] | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError)
+
+
+def chat_prompts(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+    tokenization_kwargs: Mapping[str, Any] | None,
+    *,
+    cannot_fit: Callable[[str], bool] | None = None,
+    **options: Any,
+) -> list[PromptInput]:
+    """Converts one conversation, or each of several, to a prompt.
+
+    The template writes the beginning-of-sequence token if the model wants one. So the tokenizer
+    adds none.
+
+    Args:
+        tokenization_kwargs, cannot_fit: As in `tokenized`.
+
+    Other arguments and errors are those of `chat_texts`.
+    """
+    prompts: list[PromptInput] = [
+        {"prompt": text} for text in chat_texts(tokenizer, messages, **options)
+    ]
+    return tokenized(
+        prompts, tokenizer, tokenization_kwargs, cannot_fit=cannot_fit, add_special_tokens=False
+    )
+
+
+def chat_texts(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+    *,
+    lora_request: Any = None,
+    own: Mapping[str, str] | None = None,
+    **options: Any,
+) -> list[str]:
+    """Writes one conversation, or each of several, as the text of a prompt.
+
+    Args:
+        messages: A list of dicts with "role" and "content", or several such lists.
+        lora_request: As for `LLM.chat`; of these adapters the templates are used, if they have any
+            and `chat_template` is None.
+        own: These templates, by name; None: they are read from the adapters' folders.
+        options: Fields of `ChatOptions`.
+
+    Raises:
+        ConfigError: The model has no chat template and none was given.
+        InvalidRequestError: The messages or the options are invalid, or a template refuses them.
+            The error says which of several conversations is meant, and whose template refuses it
+            if that is an adapter's.
+    """
+    checked = ChatOptions(**options)
+    more = dict(checked.chat_template_kwargs or {})
+    taken = sorted(_RESERVED & more.keys())
+    if taken:
+        raise InvalidRequestError(
+            f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
+            "give what has an argument of its own by that"
+        )
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidRequestError(
+            "messages must be a list of dicts with role and content, or a list of such lists, got "
+            f"{shown(messages)}"
+        )
+    one_only = bool(messages) and isinstance(messages[0], Mapping)
+    conversations: Any = [messages] if one_only else messages
+    texts: list[str] = []
+    templates = _templates_each(tokenizer, lora_request, own, checked, len(conversations))
+    for i, (conversation, (template, whose)) in enumerate(
+        zip(conversations, templates, strict=True)
+    ):
+        try:
+            text = tokenizer.apply_chat_template(
+                conversation,
+                tokenize=False,
+                chat_template=template,
+                content_format=checked.chat_template_content_format,
+                add_generation_prompt=checked.add_generation_prompt,
+                continue_final_message=checked.continue_final_message,
+                tools=checked.tools,
+                **more,
+            )
+        except InvalidRequestError as error:
+            where = "" if one_only else f"conversation {i}: "
+            if whose is not None and isinstance(error, RefusedByTemplateError):
+                where += f"lora_request {whose!r}: "
+            raise InvalidRequestError(f"{where}{error}") from error
+        texts.append(text)
+    return texts
+
+
+def _templates_each(
+    tokenizer: Tokenizer,
+    lora_request: Any,
+    own: Mapping[str, str] | None,
+    options: ChatOptions,
+    count: int,
+) -> list[tuple[str | None, str | None]]:
+    """The template of each conversation: what is given, else its adapter's; None: the model's.
+
+    Beside it the adapter's name, if it is the adapter's.
+
+    Raises:
+        InvalidRequestError: They are no adapters, or not as many, or a folder is damaged.
+    """
+    with_tools = bool(options.tools)
+
+    @cache
+    def of(path: str) -> str | None:
+        templates = own_templates(path, tokenizer) if own is None else own
+        return own_template(templates, with_tools=with_tools)
+
+    given = options.chat_template
+    found: list[tuple[str | None, str | None]] = []
+    for one in one_lora_each(lora_request, count):
+        if given or one is None or not one.lora_path:
+            found.append((given, None))
+            continue
+        try:
+            template = of(one.lora_path)
+        except WeightsError as error:
+            raise InvalidRequestError(f"lora_request {one.lora_name!r}: {error}") from error
+        found.append((template, template and one.lora_name))
+    return found

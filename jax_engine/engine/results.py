@@ -1,21 +1,148 @@
-"""What the steps of the engine give a request, until it is handed over as `News`.
+"""What the steps of the engine give a generating request, until it is handed over as `News`.
+
+The sampler's arrays become the log-probabilities that the request asked for, or the candidates of
+its beams. Only for a request with stop strings is text made here (`assembler.SequenceText`). Else
+whoever reads makes it of the tokens. Beam search in the engine is here as a whole: the check of a
+request, the candidates of a step, and the output of `LLM.beam_search`.
 
 Pooling requests have results of another kind (`pooling.PooledResults`).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
+from jax_engine.core.beam_search import num_candidates
 from jax_engine.core.scheduler_output import ScheduledSequence
-from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence import Candidate, Sequence
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.engine.assembler import SequenceText
 from jax_engine.engine.pieces import Drafts, LogprobLists, News, Piece, Times
 from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.sequence_text import SequenceText
-from jax_engine.engine.token_logprobs import add_rows, add_sampled
-from jax_engine.outputs import RequestMetrics
-from jax_engine.sampling_params import RequestOutputKind, SamplingParams
-from jax_engine.step import StepResult
+from jax_engine.errors import RequestTooLargeError
+from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestMetrics, RequestOutput
+from jax_engine.sampling_params import MAX_CANDIDATES, RequestOutputKind, SamplingParams
+from jax_engine.step import SampleLogprobs, StepResult
 from jax_engine.tokenization.tokenizer import Tokenizer
+
+
+def add_sampled(
+    lists: LogprobLists,
+    logprobs: SampleLogprobs,
+    logits: np.ndarray | None,
+    row: int,
+    token: int,
+    params: SamplingParams,
+) -> None:
+    """Appends a sampled token first, then the others that its request asked for.
+
+    Args:
+        logits: The raw ones, [R, V], of a step with a request that needs whole rows.
+    """
+    if not params.needs_logits:
+        add_rows(lists, logprobs, slice(row, row + 1), [token], params.logprobs or 0)
+        return
+    assert logits is not None
+    others = params.logprob_token_ids
+    if others is None:
+        assert params.logprobs is not None
+        others = most_probable(logits[row], params.logprobs)
+    ids = [one for one in dict.fromkeys(others) if one != token]
+    values, ranks = _of_tokens(logits[row], ids)
+    chosen, rank = float(logprobs.logprobs[row]), int(logprobs.ranks[row])
+    lists.add([token, *ids], [chosen, *values], [rank, *ranks])
+
+
+def add_rows(
+    lists: LogprobLists, logprobs: SampleLogprobs, rows: slice, token_ids: list[int], num_top: int
+) -> None:
+    """Appends each row's token first, then the `num_top` most probable ones; -1: all there are."""
+    end = None if num_top == -1 else num_top
+    for token, chosen, rank, tops, values in zip(
+        token_ids,
+        logprobs.logprobs[rows].tolist(),
+        logprobs.ranks[rows].tolist(),
+        logprobs.top_token_ids[rows, :end].tolist(),
+        logprobs.top_logprobs[rows, :end].tolist(),
+        strict=True,
+    ):
+        ranks = list(range(1, len(tops) + 1))
+        if token in tops:
+            at = tops.index(token)
+            del tops[at], values[at], ranks[at]
+        lists.add([token, *tops], [chosen, *values], [rank, *ranks])
+
+
+def most_probable(logits: np.ndarray, count: int) -> list[int]:
+    """The tokens of the largest logits [V], best first and of equal ones the first; -1: all."""
+    order: list[int] = np.argsort(-logits, kind="stable")[: None if count == -1 else count].tolist()
+    return order
+
+
+def _of_tokens(logits: np.ndarray, tokens: list[int]) -> tuple[list[float], list[int]]:
+    """Log-probabilities and ranks of these tokens, given the logits [V]."""
+    largest = logits.max()
+    normaliser = largest + np.log(np.exp((logits - largest).astype(np.float64)).sum())
+    values = logits[tokens] - normaliser
+    # As many tokens are more probable as there are larger logits
+    ranks = 1 + len(logits) - np.searchsorted(np.sort(logits), logits[tokens], side="right")
+    return values.tolist(), ranks.tolist()
+
+
+def check_beams(params: SamplingParams, eos_token_ids: Collection[int], vocab_size: int) -> None:
+    """Checks that the sampler returns enough candidates for a request's beams.
+
+    Raises:
+        RequestTooLargeError: A step needs more candidates than the sampler returns.
+    """
+    if not params.use_beam_search:
+        return
+    need = num_candidates(params, eos_token_ids)
+    if min(need, vocab_size) > MAX_CANDIDATES:
+        raise RequestTooLargeError(
+            f"use_beam_search with {params.num_samples} beams (best_of, n or beam_width) and these "
+            f"end-of-sequence and stop tokens looks at {need} candidates a step, the sampler gives "
+            f"{MAX_CANDIDATES}: lower the width, or give fewer stop_token_ids"
+        )
+
+
+def candidates_of(
+    sampled: list[tuple[ScheduledSequence, int]], logprobs: SampleLogprobs
+) -> dict[int, list[Candidate]]:
+    """The candidates of each beam of a step: its most probable allowed tokens, best first.
+
+    Args:
+        sampled: Sequences that got tokens, each with the row of its first token.
+    """
+    found = {}
+    for item, row in sampled:
+        beam = item.group.beam
+        if beam is not None:
+            tokens = logprobs.top_token_ids[row, : beam.num_candidates].tolist()
+            values = logprobs.top_logprobs[row, : beam.num_candidates].tolist()
+            pairs = zip(tokens, values, strict=True)
+            # A forbidden token has log-probability -inf
+            found[item.seq.seq_id] = [pair for pair in pairs if pair[1] > -np.inf]
+    return found
+
+
+def beam_search_output(output: RequestOutput, tokenizer: Tokenizer | None) -> BeamSearchOutput:
+    """Converts the output of a finished beam-search request to that of `LLM.beam_search`."""
+    sequences = []
+    for one in output.outputs:
+        tokens = output.prompt_token_ids + one.token_ids
+        sequences.append(
+            BeamSearchSequence(
+                tokens=tokens,
+                logprobs=one.logprobs,
+                cum_logprob=one.cumulative_logprob or 0.0,
+                text=None if tokenizer is None else tokenizer.decode(tokens),
+                finish_reason=one.finish_reason,
+                stop_reason=one.stop_reason,
+            )
+        )
+    return BeamSearchOutput(sequences)
 
 
 @dataclass(slots=True)

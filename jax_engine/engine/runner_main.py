@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax_engine.processes.cores import stay_on
+from jax_engine.processes.placement import bind_to_cores
 from jax_engine.processes.runner_process import serve
 from jax_engine.processes.stage_link import Folders
 from jax_engine.step import Runner
@@ -21,7 +21,7 @@ def build(settings: tuple[Any, Any, list[int]], folders: Folders) -> tuple[Any, 
         folders: Of its sockets, and of those of the next stage.
     """
     config, seat, cores = settings
-    stay_on(cores)
+    bind_to_cores(cores)
     from jax_engine.engine.build import told_runners
 
     return told_runners(config, seat, folders)

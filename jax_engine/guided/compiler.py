@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from jax_engine.errors import InvalidRequestError
-from jax_engine.guided.endless import check_ends
+from jax_engine.errors import InvalidRequestError, need
 from jax_engine.guided.guide import Guide, reason_in, reason_of
-from jax_engine.guided.schema_size import check_schema, check_schemas_of
-from jax_engine.guided.schemas import closed
-from jax_engine.missing_package import need
-from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.guided.json_schema import check_ends, check_schema, check_schemas_of, closed
+from jax_engine.sampling_params import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # imported at the first guided request: most processes have none

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
-from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import HeadNorm
-from jax_engine.layers.positions import angles_of
-from jax_engine.layers.rotary import apply_rotary
-from jax_engine.parallel.sums import heads_of_all, own_part
+from jax_engine.layers.rotary import angles_of, apply_rotary
+from jax_engine.model_spec import AttentionSpec
+from jax_engine.parallel.collectives import heads_of_all, own_part
 from jax_engine.weights.format import WeightFormat
 from pallas_kernels import paged_attention, write_kv
 

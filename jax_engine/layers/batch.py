@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Shaped
 
-from jax_engine.layer_spec import AttentionSpec, QueryGrowth
-from jax_engine.layers.positions import Angles, Tables, all_angles, all_growth
+from jax_engine.layers.rotary import Angles, Tables, all_angles, all_growth
+from jax_engine.model_spec import AttentionSpec, QueryGrowth
 from jax_engine.weights.low_rank import AdapterRows
 from pallas_kernels import AttentionMetadata, make_metadata
 

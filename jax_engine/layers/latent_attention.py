@@ -14,13 +14,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
-from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.attention import LayerNumbers, attend, grow
 from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear, low_rank_of
 from jax_engine.layers.norm import Norm
-from jax_engine.layers.positions import angles_of
-from jax_engine.layers.rotary import apply_rotary
+from jax_engine.layers.rotary import angles_of, apply_rotary
+from jax_engine.model_spec import AttentionSpec
 from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, Slots, rows_that_choose
 

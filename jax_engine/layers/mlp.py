@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layer_spec import Activation, MlpSpec
 from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear
+from jax_engine.model_spec import Activation, MlpSpec
 from jax_engine.weights.format import WeightFormat
 
 

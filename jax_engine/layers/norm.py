@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jax_engine.layer_spec import HeadNormSpec, NormSpec
 from jax_engine.layers.batch import Batch
+from jax_engine.model_spec import HeadNormSpec, NormSpec
 from jax_engine.operations import device_operations
 
 

@@ -5,7 +5,7 @@ checkpoint's modules; `leaf` says which of the decoder's parameters a module is 
 
 An expert is a module of its own. Where a checkpoint has a tensor for all experts of a layer, they
 are its elements: "model.layers.0.mlp.experts.gate_up_proj[7]". transformers 5 has such parameters
-for all families, whatever their checkpoints have: `experts.py` reads adapters of those.
+for all families, whatever their checkpoints have: `peft.py` reads adapters of those.
 """
 
 import dataclasses
@@ -17,16 +17,10 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 
-from jax_engine.models.config import ModelConfig
 from jax_engine.models.leaves import abstract_leaves, transforms_of
-from jax_engine.models.load import abstract_decoder
-from jax_engine.weights.transforms import (
-    Heads,
-    Transform,
-    Transpose,
-    UnitRows,
-    transform_of,
-)
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_loader import abstract_decoder
+from jax_engine.weights.transforms import Heads, Transform, Transpose, UnitRows, transform_of
 
 HEAD, EMBEDDING = "lm_head", "embed"
 _WEIGHT = ".weight"

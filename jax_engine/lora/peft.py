@@ -1,17 +1,40 @@
-"""Adapters as PEFT saves them: a folder, or the same tensors and configuration in memory."""
+"""Adapters as PEFT saves them: a folder, or the same tensors and configuration in memory.
 
+transformers 5 has all experts of a layer in two parameters [X, out, in], gate_up_proj and
+down_proj. PEFT adapts a parameter that `target_parameters` names, with one pair of tensors for all
+experts:
+
+    lora_A.weight [X * r, in]    expert by expert, the ranks of each
+    lora_B.weight [out, r * X]   rank by rank, the experts of each
+
+Here they are taken apart into the checkpoint's modules. Gate and up then have the same A, and each
+its own rows of B. The tensors are named by the module that has the parameters, and where both are
+adapted, PEFT wraps one adapter around the other: the inner one is called `base_layer`.
+
+Up to 0.18 PEFT took a parameter [X, out, in] for [X, in, out], though it is not. Its A is then the
+transpose of the B that is meant, and its B that of the A.
+"""
+
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.file_schema import read_json
 from jax_engine.lora.adapter import Adapter
-from jax_engine.lora.assemble import Parts, Place, assemble, check_rank_limit, sorted_parts
-from jax_engine.lora.experts import check_targets, taken_apart
+from jax_engine.lora.adapter_tensors import (
+    Parts,
+    Place,
+    Stored,
+    assemble,
+    check_rank_limit,
+    sorted_parts,
+    stored_arrays,
+    stored_in_file,
+)
 from jax_engine.lora.modules import Modules
 from jax_engine.lora.peft_config import (
     FILE,
@@ -22,7 +45,175 @@ from jax_engine.lora.peft_config import (
     scaling_of,
     selects,
 )
-from jax_engine.lora.stored import Stored, stored_arrays, stored_in_file
+from jax_engine.models.checkpoints.file_schema import read_json, short
+
+PREFIX = "base_model.model."
+_PARAMETER_NAME = re.compile(
+    rf"{re.escape(PREFIX)}(?P<container>.+?)(?P<wrapped>(?:\.base_layer)*)\.lora_(?P<part>[AB])\.weight"
+)
+TURNED_UP_TO = (0, 18)  # PEFT's versions
+
+
+class _Pair(NamedTuple):
+    """The two tensors of a parameter, and what they are taken apart into.
+
+    Attributes:
+        parameter: its name.
+        experts: for each expert the modules whose rows follow each other in it.
+        rank: of each expert.
+        turned: whether PEFT took the parameter's rows for its columns.
+    """
+
+    parameter: str
+    experts: tuple[tuple[str, ...], ...]
+    a: Stored
+    b: Stored
+    rank: int
+    turned: bool
+
+
+def check_targets(fields: PeftFields, modules: Modules) -> None:
+    """Raises ConfigError unless each of `target_parameters` can be adapted."""
+    known = [*modules.fused, *_weights(modules)]
+    for one in fields.target_parameters or []:
+        if not any(name == one or name.endswith(f".{one}") for name in known):
+            some = ", ".join(list(modules.fused)[:2] or known[:2])
+            raise ConfigError(
+                f"{FILE}: target_parameters has {short(one)}, which is no parameter of the model "
+                f"that can be adapted; those are such as {some}."
+            )
+
+
+def _weights(modules: Modules) -> Iterator[str]:
+    for name in modules.by_name:
+        yield from (f"{one}.weight" for one in modules.names(name))
+
+
+def taken_apart(
+    tensors: Mapping[str, Stored], fields: PeftFields, modules: Modules
+) -> tuple[dict[str, Stored], dict[str, str]]:
+    """The tensors, those of whole parameters replaced by those of each expert's modules.
+
+    Returns:
+        The tensors by PEFT's names of modules; and the parameters of the modules that were part of
+        one.
+
+    Raises:
+        WeightsError: `target_parameters` does not say what a tensor is of, a tensor is missing, or
+            a shape is not the parameter's.
+    """
+    wrapped: dict[str, list[str]] = {}  # the parameters of each module, the inner ones first
+    for parameter in modules.fused:
+        container = parameter.rpartition(".")[0]
+        wrapped.setdefault(container, [])
+        if is_target(fields, parameter):
+            wrapped[container].append(parameter)
+    kept, pairs = dict[str, Stored](), dict[str, dict[str, Stored]]()
+    for name, tensor in tensors.items():
+        found = _PARAMETER_NAME.fullmatch(name)
+        of = None if found is None else _container(found["container"], wrapped, modules)
+        if found is None or of is None:
+            kept[name] = tensor
+            continue
+        parameter = _parameter(found, tensor, of, wrapped[of])
+        pairs.setdefault(parameter, {})[found["part"]] = tensor
+    parameters: dict[str, str] = {}
+    for parameter in (one for each in wrapped.values() for one in each):
+        pair = _pair(parameter, pairs.get(parameter, {}), fields, modules)
+        for name, stored in _modules_of(pair, modules):
+            if name in kept:
+                raise WeightsError(f"{kept[name].where}: {stored.where} is for the same module.")
+            kept[name] = stored
+        parameters |= {name: parameter for names in pair.experts for name in names}
+    return kept, parameters
+
+
+def _container(name: str, known: Mapping[str, list[str]], modules: Modules) -> str | None:
+    return next((one for one in (name, modules.whole(name)) if one in known), None)
+
+
+def _parameter(found: re.Match[str], tensor: Stored, container: str, targets: list[str]) -> str:
+    """Which of the parameters of a module a tensor is of: each is wrapped into the next one's."""
+    inside = found["wrapped"].count("base_layer")
+    if inside >= len(targets):
+        has = ", ".join(targets) if targets else "none"
+        raise WeightsError(
+            f"{tensor.where}: is of all experts of {container} together, of whose parameters "
+            f"target_parameters in {FILE} must say which are adapted; it has {has}."
+        )
+    return targets[len(targets) - 1 - inside]
+
+
+def _pair(
+    parameter: str, tensors: Mapping[str, Stored], fields: PeftFields, modules: Modules
+) -> _Pair:
+    """The tensors of a parameter. Raises WeightsError if one is missing or has another shape."""
+    if len(tensors) < 2:
+        there = next((one.where for one in tensors.values()), FILE)
+        raise WeightsError(f"{there}: an adapter of the parameter {parameter} needs A and B.")
+    a, b, experts = tensors["A"], tensors["B"], modules.fused[parameter]
+    count, parts = len(experts), [modules.by_name[name] for name in experts[0]]
+    out_size, in_size = sum(part.out_size for part in parts), parts[0].in_size
+    rank = a.shape[0] // count if a.shape else 0
+
+    def shapes(rows: int, columns: int, rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (rank * count, columns), (rows, rank * count)
+
+    plain, turned = shapes(out_size, in_size, rank), shapes(in_size, out_size, rank)
+    found, may_turn = (a.shape, b.shape), not modules.experts_turned
+    if rank == 0 or found not in ((plain, turned) if may_turn else (plain,)):
+        expected = shapes(out_size, in_size, rank_of(fields, parameter))
+        raise WeightsError(
+            f"{a.where}: expected shapes {expected} of A and B, with {count} experts, for the "
+            f"model's parameter {parameter}, found {found}. Is the adapter another model's?"
+        )
+    is_turned = may_turn and (found != plain or (plain == turned and _turns(fields)))
+    return _Pair(parameter, experts, a, b, rank, is_turned)
+
+
+def _turns(fields: PeftFields) -> bool:
+    """Whether the PEFT that wrote an adapter took the rows of a parameter for columns."""
+    version = re.match(r"(\d+)\.(\d+)", fields.peft_version or "0.0")
+    return version is None or tuple(map(int, version.groups())) <= TURNED_UP_TO
+
+
+def _modules_of(pair: _Pair, modules: Modules) -> Iterator[tuple[str, Stored]]:
+    """The tensors of each expert's modules, by PEFT's names. Each tensor of the pair is read once.
+
+    Numbers are copied: an expert's B lies scattered over the whole.
+    """
+    count, rank = len(pair.experts), pair.rank
+
+    @functools.cache
+    def first() -> np.ndarray:
+        """[X, r, columns]"""
+        return np.reshape(pair.a.load(), (count, rank, -1))
+
+    @functools.cache
+    def second() -> np.ndarray:
+        """[X, rows, r]"""
+        return np.transpose(np.reshape(pair.b.load(), (-1, rank, count)), (2, 0, 1))
+
+    def a_of(expert: int) -> np.ndarray:
+        own: np.ndarray = second()[expert].T if pair.turned else first()[expert]
+        return own
+
+    def b_of(expert: int, rows: slice) -> np.ndarray:
+        own: np.ndarray = first()[expert].T if pair.turned else second()[expert]
+        return own[rows]
+
+    where_a, where_b = (pair.a.where, pair.b.where)[:: -1 if pair.turned else 1]
+    for expert, names in enumerate(pair.experts):
+        start = 0
+        for name in names:
+            module = modules.by_name[name]
+            rows = slice(start, start + module.out_size)
+            start = rows.stop
+            a = Stored((rank, module.in_size), where_a, functools.partial(a_of, expert))
+            b = Stored((module.out_size, rank), where_b, functools.partial(b_of, expert, rows))
+            yield f"{PREFIX}{name}.lora_A.weight", a
+            yield f"{PREFIX}{name}.lora_B.weight", b
+
 
 WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 _NAME = re.compile(

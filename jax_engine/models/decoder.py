@@ -15,19 +15,25 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
-from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, choices
 from jax_engine.layers.attention import Attention, LayerNumbers
 from jax_engine.layers.batch import Batch
-from jax_engine.layers.embedding import Embedding
 from jax_engine.layers.experts import Experts
 from jax_engine.layers.latent_attention import LatentAttention
-from jax_engine.layers.linear import Linear
+from jax_engine.layers.linear import Embedding, Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import (
+    AttentionSpec,
+    ExpertsSpec,
+    LayerGroup,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    choices,
+)
 from jax_engine.operations import device_operations
-from jax_engine.operations.whole_vectors import in_whole_vectors
-from jax_engine.parallel.sums import in_turn, side_by_side
+from jax_engine.operations.equal_bits import in_whole_vectors
+from jax_engine.parallel.collectives import in_turn, side_by_side
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
@@ -148,7 +154,7 @@ def _choices(spec: AttentionSpec) -> tuple[Array | None, Array | None]:
 class Decoder(nnx.Module):  # type: ignore[misc]
     """Computes hidden states from token ids over a paged KV cache, and logits from hidden states.
 
-    One of several stages (`jax_engine/parallel/stages.py`) has some of the layers. All but the
+    One of several stages (`jax_engine/parallel/partition.py`) has some of the layers. All but the
     first have no embedding, all but the last no norm and no head.
 
     Attributes:

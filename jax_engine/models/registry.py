@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import checked
 from jax_engine.model_spec import ModelSpec
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.checkpoints.file_schema import checked
 from jax_engine.models.families import (
     baichuan,
     bloom,
@@ -58,14 +57,15 @@ from jax_engine.models.families import (
     starcoder2,
 )
 from jax_engine.models.families.hf_config import FILE, token_ids
-from jax_engine.models.heads import head_config, split_architecture
 from jax_engine.models.hf_fields import check_fields, check_rotation, with_known_names
-from jax_engine.models.schemas import (
+from jax_engine.models.hf_schemas import (
     ArchitectureFields,
     LayerFields,
     MatryoshkaFields,
     TokenFields,
 )
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.pooling_heads import head_config, split_architecture
 from jax_engine.weights.transforms import Declaration
 
 

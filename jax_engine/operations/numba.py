@@ -16,9 +16,9 @@ from cpu_kernels.norms.kernel import norm
 from cpu_kernels.sampling.draw import draw as draw_kernel
 from cpu_kernels.sampling.softmax import softmax_sums
 from cpu_kernels.zeros import zeros as zeros
-from jax_engine.operations.whole_vectors import in_whole_vectors
+from jax_engine.operations.equal_bits import in_whole_vectors
 from jax_engine.sampling.draw import uniforms
-from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.sampling.sampling_inputs import SamplingInputs
 from jax_engine.weights.low_rank import RANKS, A, B, LowRank
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_engine.operations.device import memory_bytes, this_device
-from jax_engine.operations.formats import formats_for
+from jax_engine.operations.table import formats_for
 from pallas_kernels.backends import choose_backend
 
 _PRODUCTS = {"Panels": "numba, on weights packed into panels"}

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_engine.operations.device import this_device
-from jax_engine.operations.row_sums import apart, row_sums
-from jax_engine.operations.whole_vectors import in_whole_vectors
+from jax_engine.operations.equal_bits import apart, in_whole_vectors, row_sums
 from jax_engine.sampling.draw import draw as draw
 from jax_engine.weights.low_rank import LowRank, dense_of
 

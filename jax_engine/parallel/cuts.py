@@ -9,11 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
-from jax_engine.model_spec import ModelSpec
-from jax_engine.parallel.sums import share_of_rows
-from jax_engine.weights.columns import Columns
-from jax_engine.weights.transforms import Declaration, Rows, Stack, Transform
+from jax_engine.model_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, ModelSpec
+from jax_engine.parallel.collectives import share_of_rows
+from jax_engine.weights.transforms import Columns, Declaration, Rows, Stack, Transform
 
 HEADS, ROWS, COLUMNS = -3, -2, -1  # axes; of heads, or experts, where each has a matrix
 EXPERTS = ("experts.gate_up", "experts.down")

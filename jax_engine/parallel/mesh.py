@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from jax_engine.errors import ConfigError
-from jax_engine.parallel.sums import AXIS
+from jax_engine.parallel.collectives import AXIS
 
 SHARE = PartitionSpec(AXIS)
 WHOLE = PartitionSpec()

@@ -1,15 +1,11 @@
-"""How one process starts, hears and ends another, and a runner that is in another one.
+"""The processes of this package: how one starts, watches and ends another, and remote runners.
 
-child.py            a process, its end, and the sockets between it and the one that started it
-awake.py            the time in which a process runs, and whether it does anything
-cores.py            which cores it runs on
-remote_runner.py    a `Runner` whose steps another process carries out
-runner_client.py    calls that process, or several that share a model
-runner_child.py     one of them: its sockets, and a thread that sees that it ends
-ray_actor.py        a process that Ray starts, as an actor
-ray_child.py        that process, seen from its driver
-runner_process.py   the process: its sockets, its beats, its log
-runner_server.py    what it does with each call
-stage_link.py       what a process hands on to the one with the next layers
-wire.py             what the two say to each other
+child_process.py     a process that this package starts: its start, its sockets, its end
+placement.py         the cores and the GPUs on which each process runs
+ray_actor.py         a runner's process that Ray starts, as an actor
+runner_client.py     a `Runner` whose steps other processes carry out, and the calls to them
+runner_child.py      one of these processes, as its driver sees it, and the thread that watches it
+runner_process.py    that process itself: its sockets, heartbeats and log, and what a call does
+runner_messages.py   the messages between a driver and that process
+stage_link.py        what a pipeline stage hands on to the process of the next stage
 """

@@ -15,9 +15,8 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
-from jax_engine.errors import ConfigError, EngineDeadError
-from jax_engine.missing_package import need
-from jax_engine.processes.ray_child import RayChild
+from jax_engine.errors import ConfigError, EngineDeadError, need
+from jax_engine.processes.child_process import RayChild
 
 START_S = 60.0  # for Ray to start a process
 INSTALL = "'jax-engine[ray]'"

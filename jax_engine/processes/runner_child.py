@@ -1,8 +1,8 @@
-"""A process of a runner, seen from the driver: its sockets, and a thread that watches it.
+"""A process of a runner, as its driver sees it: its sockets, and a thread that watches it.
 
-The thread listens to what the process says unasked. It ends the process, by a signal that also ends
-one that was stopped, if it is silent, if it waits for ever, or if a step takes too long. Where
-several processes share a model, the end of one is the end of all.
+The thread receives what the process sends unasked: heartbeats and log lines. It kills the process
+if that is silent, if a call waits for ever, or if a step takes too long; the signal also ends a
+process that was stopped. Where several processes share a model, the end of one ends all.
 """
 
 import logging
@@ -18,8 +18,8 @@ from typing import Any
 
 import zmq
 
-from jax_engine.processes.awake import Awake
-from jax_engine.processes.child import (
+from jax_engine.processes.child_process import (
+    ActiveTime,
     Child,
     Context,
     bind,
@@ -29,7 +29,16 @@ from jax_engine.processes.child import (
     is_stopped,
     start_child,
 )
-from jax_engine.processes.wire import ANSWERS, COMMANDS, NEWS, STOP, Beat, Call, Line, message
+from jax_engine.processes.runner_messages import (
+    ANSWERS,
+    COMMANDS,
+    NEWS,
+    STOP,
+    Beat,
+    Call,
+    Line,
+    message,
+)
 
 POLL_S = 0.1
 SILENCE_S = 10.0  # it beats twice a second; busy cores may delay that
@@ -40,7 +49,7 @@ STOP_S = 2.0  # for it to end when it is told to
 type Start = Callable[..., Child]  # as `start_child`
 
 
-class Fate:
+class ProcessGroup:
     """What becomes of all processes of a runner: they end together.
 
     Attributes:
@@ -99,7 +108,7 @@ class RunnerChild:
     def __init__(
         self,
         module: str,
-        fate: Fate,
+        fate: ProcessGroup,
         *,
         rank: int = 0,
         variables: dict[str, str],
@@ -118,7 +127,7 @@ class RunnerChild:
         )
         fate.add(child, self.folder)
         self.pid = child.pid
-        self._watch = watch = Watch(child, news, fate, rank, step_timeout)
+        self._watch = watch = Watchdog(child, news, fate, rank, step_timeout)
         sockets = self.calls, self.answers, news
         self.close = weakref.finalize(self, _end, watch, context, sockets, self.folder, os.getpid())
 
@@ -141,7 +150,7 @@ class RunnerChild:
         return True
 
 
-class Watch:
+class Watchdog:
     """Listens to a process, on a thread, and ends it if it must.
 
     Attributes:
@@ -149,7 +158,12 @@ class Watch:
     """
 
     def __init__(
-        self, child: Child, news: "zmq.Socket[bytes]", fate: Fate, rank: int, step_timeout: float
+        self,
+        child: Child,
+        news: "zmq.Socket[bytes]",
+        fate: ProcessGroup,
+        rank: int,
+        step_timeout: float,
     ) -> None:
         self.child = child
         self._news, self._step_timeout = news, step_timeout
@@ -167,7 +181,7 @@ class Watch:
             self._thread.join()
 
     def _run(self) -> None:
-        awake, heard = Awake(2 * POLL_S), 0.0
+        awake, heard = ActiveTime(2 * POLL_S), 0.0
         while not self._closing.is_set():
             if self._news.poll(int(POLL_S * 1000)):
                 self._take()
@@ -213,7 +227,9 @@ def _say_stop(calls: "zmq.Socket[bytes]") -> None:
         calls.send_multipart(message(Call(0, 0, STOP, False, []), None), zmq.NOBLOCK)
 
 
-def _end(watch: Watch, context: Context, sockets: tuple[Any, ...], folder: str, owner: int) -> None:
+def _end(
+    watch: Watchdog, context: Context, sockets: tuple[Any, ...], folder: str, owner: int
+) -> None:
     """Ends the process, the thread and the sockets. It is called once, and knows no client.
 
     Args:

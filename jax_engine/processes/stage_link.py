@@ -13,7 +13,7 @@ import numpy as np
 import zmq
 
 from jax_engine.errors import StepFailedError
-from jax_engine.processes.child import Context, connect
+from jax_engine.processes.child_process import Context, connect
 
 HANDED = "handed"  # name of the socket
 LOOK_MS = 50

@@ -3,10 +3,16 @@
 What a layer reads was computed by quantised layers before it, so that a layer also makes up for
 their errors. Only one layer's weights are in memory, and the residual stream of all samples. Codes
 of activations are not simulated.
+
+The samples are pieces of a text, of one length. `Recorded` is a weight format that records in the
+compiled function what its products get. A function that is traced inside `recording()` finds the
+records there, and returns them.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,29 +20,118 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import Array, Float, Int
 
 from jax_engine.errors import ConfigError
 from jax_engine.layers.attention import LayerNumbers
 from jax_engine.layers.batch import one_sequence
 from jax_engine.model_spec import LayerGroup
+from jax_engine.models.checkpoints.file_schema import read_text
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, leaf_name, transforms_of
-from jax_engine.quantize.awq import cut
-from jax_engine.quantize.folding import QKV
-from jax_engine.quantize.gptq import solve
-from jax_engine.quantize.grids import Grid
-from jax_engine.quantize.layers import FLOAT32, FloatModel, Layer, abstract_layer
+from jax_engine.quantize.float_model import FLOAT32, FloatModel, Layer, abstract_layer
+from jax_engine.quantize.input_scales import (
+    QKV,
+    Inputs,
+    check_folds,
+    chooser,
+    cut,
+    no_inputs,
+    scale_inputs,
+)
 from jax_engine.quantize.options import Options
-from jax_engine.quantize.recording import Recorded, recording
-from jax_engine.quantize.rounding import Coded, round_to_nearest
-from jax_engine.quantize.samples import calibration_tokens
-from jax_engine.quantize.scaling import check_folds, chooser, scale_inputs
-from jax_engine.quantize.shard_source import read_shard
-from jax_engine.quantize.statistics import Inputs, nothing
+from jax_engine.quantize.rounding import Coded, Grid, round_to_nearest, solve
+from jax_engine.quantize.shards import read_shard
+from jax_engine.tokenization.tokenizer import load_tokenizer
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import VALUES, Formats, Weight
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
+
+LEAST = 8  # tokens of a text
+
+
+def calibration_tokens(model: Path, options: Options, max_length: int) -> np.ndarray:
+    """Token ids int32[samples, length], drawn by the seed from the pieces of the text.
+
+    Args:
+        max_length: the model's longest context.
+
+    Raises:
+        ConfigError: the text is too short.
+        WeightsError: the text or the tokenizer is unreadable.
+    """
+    text = default_text() if options.calibration is None else read_text(Path(options.calibration))
+    tokens = np.array(load_tokenizer(str(model)).encode(text), np.int32)
+    return pieces(tokens, options, max_length)
+
+
+def pieces(tokens: np.ndarray, options: Options, max_length: int) -> np.ndarray:
+    """Pieces of a text's tokens, in the text's order. A short text is one piece."""
+    if len(tokens) < LEAST:
+        raise ConfigError(f"calibration: the text has {len(tokens)} tokens, at least {LEAST}.")
+    length = min(options.sample_length, max_length, len(tokens))
+    all_pieces = tokens[: len(tokens) // length * length].reshape(-1, length)
+    count = min(options.samples, len(all_pieces))
+    rng = np.random.default_rng(options.seed)
+    return all_pieces[np.sort(rng.permutation(len(all_pieces))[:count])]
+
+
+def default_text() -> str:
+    """The topics of Python's help: half a megabyte of English that every Python brings."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise ConfigError(
+            "calibration: this Python has no help topics to calibrate with; name a file of text."
+        ) from None
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+Records = dict[str, Inputs]
+KEPT = 16  # rows of a sample that are kept, about
+_records: ContextVar[Records | None] = ContextVar("records", default=None)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Records]:
+    """Collects what `Recorded` products get, by their names."""
+    found: Records = {}
+    token = _records.set(found)
+    try:
+        yield found
+    finally:
+        _records.reset(token)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded(Dense):
+    """`Dense` whose inputs are recorded.
+
+    Attributes:
+        name: of the parameter.
+    """
+
+    name: str = ""
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        records = _records.get()
+        if records is not None:
+            wide = x.astype(jnp.float32)
+            products = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
+            sizes, every = jnp.abs(wide), -(-len(x) // KEPT)
+            records[self.name] = Inputs(
+                products, sizes.sum(axis=0), sizes.max(axis=0), wide[every // 2 :: every]
+            )
+        return super().matmul(x, weight, layer, num_rows, out_dtype=out_dtype)
 
 
 class Prepared(NamedTuple):
@@ -138,7 +233,7 @@ class Calibrator:
         totals: dict[str, Inputs] = {}
         for stream in self.streams:
             for name, one in self._recorded(graphdef, state, stream).items():
-                before = totals.get(name) or nothing(len(one.sizes))
+                before = totals.get(name) or no_inputs(len(one.sizes))
                 totals[name] = before.joined(one)
         return totals
 

@@ -11,10 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jax_engine.models.quantization.awq import IN_WORD, OUTPUT_OF
-from jax_engine.quantize.grids import Floats, Grid, Steps
+from jax_engine.models.checkpoints.quantization.awq import IN_WORD, OUTPUT_OF
 from jax_engine.quantize.options import Options
-from jax_engine.quantize.rounding import Coded
+from jax_engine.quantize.rounding import Coded, Floats, Grid, Steps
 
 Tensors = dict[str, np.ndarray]
 VERSION = "0.12.0"  # of compressed-tensors, whose layout this is

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import short
+from jax_engine.models.checkpoints.file_schema import short
 
 ALGORITHMS = ("rtn", "gptq", "awq")
 FORMATS = ("w4a16", "w8a16", "w8a8", "gptq", "awq", "fp8")

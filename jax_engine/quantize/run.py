@@ -12,12 +12,12 @@ import numpy as np
 from tqdm import tqdm
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.resolve import HUB, HubOptions
-from jax_engine.quantize.layers import WEIGHT, FloatModel, Layer, open_float_model
+from jax_engine.models.checkpoints.resolve import HUB, HubOptions
+from jax_engine.quantize.float_model import WEIGHT, FloatModel, Layer, open_float_model
 from jax_engine.quantize.layouts import Layout, Tensors, layout_of
 from jax_engine.quantize.options import GROUP_SIZES, OF_ROWS, Options
-from jax_engine.quantize.output import Output
 from jax_engine.quantize.rounding import Coded, round_to_nearest
+from jax_engine.quantize.shards import Output
 
 Coder = Callable[[str, np.ndarray], Coded]  # codes a matrix, given its tensor's name
 

@@ -1,19 +1,35 @@
-"""Draws one token a row by inverse CDF, with a single uniform number and without sorting.
+"""Draws one token a row: the most probable one, or one by inverse CDF.
 
-The uniform number depends only on the row's seed and position, so a request draws the same tokens
-in any batch. The cumulative sum has two levels (sums of groups of 128 tokens, then the tokens of
-one group), because a scan over the whole vocabulary would be the slow part. XLA compiles this
-form; on a CPU one kernel replaces it (cpu_kernels/sampling/draw.py).
+A draw takes a single uniform number and does not sort. The uniform number depends only on the row's
+seed and position, so a request draws the same tokens in any batch. The cumulative sum has two
+levels (sums of groups of 128 tokens, then the tokens of one group), because a scan over the whole
+vocabulary would be the slow part. XLA compiles this form; on a CPU one kernel replaces it
+(cpu_kernels/sampling/draw.py).
+
+The most probable token is found in two levels too: XLA's CPU backend computes argmax one number at
+a time, but it vectorises maxima of groups.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.asks import branch
 from jax_engine.sampling.filters import lowest_kept
-from jax_engine.sampling.greedy import most_probable
-from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.sampling.sampling_inputs import SamplingInputs, branch
+
+ARGMAX_GROUP = 128
+
+
+def most_probable(logits: Float[Array, "R V"]) -> Int[Array, "R"]:
+    """The index of each row's largest logit, the first one of ties, as `jnp.argmax` returns it."""
+    rows, vocab = logits.shape
+    groups = -(-vocab // ARGMAX_GROUP)
+    fill = ((0, 0), (0, groups * ARGMAX_GROUP - vocab))
+    tiles = jnp.pad(logits, fill, constant_values=-jnp.inf).reshape(rows, groups, ARGMAX_GROUP)
+    group = jnp.argmax(jnp.max(tiles, axis=2), axis=1)
+    tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
+    return (group * ARGMAX_GROUP + jnp.argmax(tile, axis=1)).astype(jnp.int32)
+
 
 GROUP = 128
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.asks import CANDIDATES, Asks, branch
+from jax_engine.sampling.sampling_inputs import CANDIDATES, Asks, branch
 
 
 def lowest_kept(

@@ -3,6 +3,10 @@
 Order (V1's): logits processors (on the host), penalties, bias and forbidden tokens, temperature,
 top-n-sigma, top-k, top-p, min-p, draw. Parts that no row of the batch needs are skipped, so a
 greedy batch costs one argmax: by the device (`lax.cond`), or by the host, which knows (`asks`).
+
+The host sends penalties and bias as sparse lists, because few requests ask for them. A batch that
+has none runs a program without them (their static length is 0). Allowed tokens are sent as bits,
+and only to the sampling program of a split step (`StepShape.split`).
 """
 
 from collections.abc import Callable
@@ -13,11 +17,36 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.asks import branch
 from jax_engine.sampling.draw import tempered
-from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
-from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
+from jax_engine.sampling.sampling_inputs import WANTS_PROCESSED, SamplingInputs, branch
 from jax_engine.sampling_params import MAX_CANDIDATES
+
+
+def apply_penalties(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
+    """Applies repetition (prompt and output), then frequency and presence (output only)."""
+    zeros = jnp.zeros(logits.shape, jnp.float32)
+    at = (inputs.history_row, inputs.history_token)
+    seen = zeros.at[at].set(1.0, mode="drop") > 0
+    counts = zeros.at[at].add(inputs.history_is_output.astype(jnp.float32), mode="drop")
+    repetition = jnp.where(seen, inputs.repetition_penalty[:, None], 1.0)
+    logits = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    logits -= inputs.frequency_penalty[:, None] * counts
+    return logits - inputs.presence_penalty[:, None] * (counts > 0)
+
+
+def apply_bias(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
+    """Adds `logit_bias`; tokens that `min_tokens` forbids have a bias of -inf."""
+    at = (inputs.bias_row, inputs.bias_token)
+    return logits.at[at].add(inputs.bias_value, mode="drop")
+
+
+def forbid_tokens(
+    logits: Float[Array, "R V"], allowed: UInt32[Array, "R words"]
+) -> Float[Array, "R V"]:
+    """Sets tokens whose bit is 0 to -inf. `token_bits` defines the order of the bits."""
+    rows, vocab = logits.shape
+    bits = (allowed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return jnp.where(bits.reshape(rows, -1)[:, :vocab] > 0, logits, -jnp.inf)
 
 
 @jax.tree_util.register_dataclass

@@ -23,27 +23,21 @@ from jax_engine.engine.prompts import (
     with_prediction,
     with_token_ids,
 )
-from jax_engine.engine.request_checks import (
-    check_request_id,
-    check_service,
-    own_params,
-)
+from jax_engine.engine.request import check_request_id, check_service, own_params
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.lora.request import MAX_ID, LoRARequest, checked_lora, no_lora
-from jax_engine.models.resolve import HubOptions
+from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.engine_client import STEP_TIMEOUT_S
 from jax_engine.serving.engine_group import EngineGroup
-from jax_engine.serving.messages import Add, PauseMode
-from jax_engine.serving.origin import ORIGIN, Origin
-from jax_engine.serving.request_log import RequestLog
-from jax_engine.serving.streams import CompletionStream, PoolingStream
+from jax_engine.serving.messages import Add, PauseMode, lora_fields, params_fields, streams
+from jax_engine.serving.open_requests import CompletionStream, PoolingStream
+from jax_engine.serving.request_log import CLIENT_REQUEST, ClientRequest, RequestLog
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.serving.tracing import Tracer
-from jax_engine.serving.wire_params import streams, written, written_lora
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 CLOSE_S = 5.0  # how long the engine's process may take to end
@@ -157,7 +151,7 @@ class AsyncLLM:
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params, lora_request)
         add = self._request(parsed, params, arrival, priority, timeout, lora_request)
-        origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
+        origin = CLIENT_REQUEST.get() or ClientRequest(stream.request_id, trace_headers or {})
         try:
             async with aclosing(self._engines.outputs(stream, add)) as outputs:
                 async for output in outputs:
@@ -243,7 +237,7 @@ class AsyncLLM:
         if lora_request is None:
             raise InvalidRequestError("lora_request must be a LoRARequest, got None")
         self._check_lora(lora_request)
-        return await self._engines.add_lora(written_lora(lora_request))
+        return await self._engines.add_lora(lora_fields(lora_request))
 
     async def remove_lora(self, lora_id: int) -> bool:
         """As `LLMEngine.remove_lora`: requests that run with the adapter go on."""
@@ -503,7 +497,7 @@ class AsyncLLM:
         lora_request: LoRARequest | None,
     ) -> Add:
         check_service(self.config.scheduling_policy, priority, timeout)
-        fields = written(params)
+        fields = params_fields(params)
         fields.pop("truncate_prompt_tokens", None)
         return Add(
             self._engines.new_name(),
@@ -516,7 +510,7 @@ class AsyncLLM:
             timeout,
             streams(params),
             prompt.prediction,
-            None if lora_request is None else written_lora(lora_request),
+            None if lora_request is None else lora_fields(lora_request),
         )
 
 

@@ -14,8 +14,8 @@ import zmq.asyncio
 from jax_engine import errors
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
-from jax_engine.processes.awake import Awake
-from jax_engine.processes.child import (
+from jax_engine.processes.child_process import (
+    ActiveTime,
     Child,
     Context,
     bind,
@@ -25,7 +25,7 @@ from jax_engine.processes.child import (
     is_stopped,
     start_child,
 )
-from jax_engine.processes.places import ANYWHERE, Place
+from jax_engine.processes.placement import ANYWHERE, Place
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
@@ -74,7 +74,7 @@ class EngineClient:
         self._context = Context()
         self._commands = bind(self._context, zmq.PUSH, f"{self._folder}/{COMMANDS}")
         self._reports: Any = bind(self._context, zmq.PULL, f"{self._folder}/{REPORTS}")
-        self._awake = Awake(2 * TICK_S)
+        self._awake = ActiveTime(2 * TICK_S)
         self._last_beat = self._awake.seconds
         self._step_seconds: float | None = None
         self._step_timeout = step_timeout
@@ -106,7 +106,7 @@ class EngineClient:
 
     def _stops(self) -> Callable[[], None]:
         """Called again and again, it raises EngineDeadError once the process was long stopped."""
-        awake, ran = Awake(2 * POLL_S), 0.0
+        awake, ran = ActiveTime(2 * POLL_S), 0.0
 
         def check() -> None:
             nonlocal ran

@@ -9,11 +9,10 @@ from typing import Any
 
 from jax_engine.engine.request_router import RequestRouter
 from jax_engine.errors import EngineDeadError, InvalidRequestError
-from jax_engine.processes.places import Place, places
+from jax_engine.processes.placement import Place, places
 from jax_engine.serving.engine_client import EngineClient
 from jax_engine.serving.messages import Add, PauseMode, Question, Ready
-from jax_engine.serving.open_requests import OpenRequests
-from jax_engine.serving.streams import Stream
+from jax_engine.serving.open_requests import OpenRequests, Stream
 
 
 class EngineGroup:

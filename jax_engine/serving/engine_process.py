@@ -19,9 +19,8 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
-from jax_engine.processes.awake import Awake
-from jax_engine.processes.child import Context, connect, live_as_child
-from jax_engine.processes.cores import stay_on
+from jax_engine.processes.child_process import ActiveTime, Context, connect, live_as_child
+from jax_engine.processes.placement import bind_to_cores
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -64,7 +63,7 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     settings = decode_command(commands.recv())
     assert isinstance(settings, Settings)
     os.environ.update(settings.environment)
-    stay_on(settings.cores)
+    bind_to_cores(settings.cores)
     try:
         engine = LLMEngine.from_config(served(EngineConfig.from_settings(**settings.settings)))
     except JaxEngineError as error:
@@ -117,7 +116,7 @@ def _beat(address: str, loop: EngineLoop) -> None:
     """Says twice a second that the process lives, and how long its step takes."""
     context = zmq.Context()
     reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
-    awake = Awake(2 * BEAT_S)
+    awake = ActiveTime(2 * BEAT_S)
     step, before = None, 0.0
     while True:
         awake.tick()

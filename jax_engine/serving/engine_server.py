@@ -1,14 +1,20 @@
-"""An engine's loop, served to another process: commands become jobs, outputs become reports."""
+"""What the engine's process does with each message, without sockets.
+
+Commands become jobs of the engine's loop, and what is new in requests becomes reports to the API's
+process.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.pieces import News
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import EngineDeadError, JaxEngineError
 from jax_engine.lora.request import LoRARequest
+from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.serving.messages import (
     Abort,
     Add,
@@ -18,14 +24,14 @@ from jax_engine.serving.messages import (
     GiveUp,
     Outputs,
     Pause,
+    Pooled,
     Question,
     Refused,
     Report,
     Resume,
     Stop,
+    read_params,
 )
-from jax_engine.serving.reports import messages_of
-from jax_engine.serving.wire_params import read_params
 
 logger = logging.getLogger("jax_engine")
 
@@ -208,3 +214,15 @@ def _refused(request_id: str, error: Exception) -> Refused:
     if not isinstance(error, JaxEngineError):
         logger.error("request %s failed", request_id, exc_info=error)
     return Refused(request_id, type(error).__name__, str(error))
+
+
+def messages_of(updates: Iterable[RequestNews]) -> list[News | Pooled]:
+    """A message for each request: its news as they are, or the array of a pooling request."""
+    return [_pooled(new) if isinstance(new, PoolingRequestOutput) else new for _, new in updates]
+
+
+def _pooled(output: PoolingRequestOutput) -> Pooled:
+    data = output.outputs.data
+    return Pooled(
+        output.request_id, data.tobytes(), list(data.shape), data.dtype.name, output.finished
+    )

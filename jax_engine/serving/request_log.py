@@ -1,6 +1,12 @@
-"""A line for each request, with its id and parameters, and with its prompt only if asked for."""
+"""A log line for each request: its id and parameters, and its prompt only if asked for.
+
+`CLIENT_REQUEST` is the client's request that an asyncio task serves. Log lines and traces name it.
+"""
 
 import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from jax_engine.checks import shown
@@ -8,8 +14,23 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.lora.request import LoRARequest
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.origin import ORIGIN
-from jax_engine.serving.wire_params import written
+from jax_engine.serving.messages import params_fields
+
+
+@dataclass(frozen=True)
+class ClientRequest:
+    """
+    Attributes:
+        request_id: the id of the answer that the client is given.
+        headers: of the client's request.
+    """
+
+    request_id: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+CLIENT_REQUEST: ContextVar[ClientRequest | None] = ContextVar("origin", default=None)
+
 
 logger = logging.getLogger("jax_engine")
 MAX_SHOWN = 1000  # characters of a line that a client decides
@@ -33,7 +54,7 @@ class RequestLog:
         lora: LoRARequest | None = None,
     ) -> None:
         """Writes the line."""
-        origin = ORIGIN.get()
+        origin = CLIENT_REQUEST.get()
         name = request_id if origin is None else origin.request_id
         logger.info(
             "Received request %s: %sprompt tokens: %d, params: %s%s",
@@ -54,6 +75,6 @@ class RequestLog:
 
 def _params(params: SamplingParams | PoolingParams) -> str:
     """Those that have another value than the default."""
-    text = ", ".join(f"{name}={value!r}" for name, value in written(params).items())
+    text = ", ".join(f"{name}={value!r}" for name, value in params_fields(params).items())
     text = f"{type(params).__name__}({text})"
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jax_engine.missing_package import need
+from jax_engine.errors import need
 from jax_engine.outputs import RequestMetrics
 from jax_engine.sampling_params import SamplingParams
 

@@ -8,10 +8,9 @@ for the target. So the target's block table is the draft's, and nothing is alloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jax_engine.speculation.draft_cache import DraftCache, Wanted
+from jax_engine.speculation.draft_cache import DraftCache, PrefixHashes, Wanted
 from jax_engine.speculation.draft_runner import DraftRunner, Drawing
 from jax_engine.speculation.drafter import Asked, Held, Verifying
-from jax_engine.speculation.prefix_hashes import PrefixHashes
 from jax_engine.step import Ticket
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int32
 
-from jax_engine.sampling.inputs import row_fields
+from jax_engine.sampling.sampling_inputs import row_fields
 from jax_engine.step import Moves, RequestSetup, Row, Runner, Samples, Step, Ticket, Unread
 
 # Outputs' tokens, up to so many in a step, are computed as decodes. A step of two tokens then has

@@ -16,11 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
-from jax_engine.core.block_pool import BlockPool
-from jax_engine.speculation.draft_cache import DraftCache, Wanted
+from jax_engine.core.blocks import BlockPool
+from jax_engine.speculation.draft_cache import DraftCache, PrefixHashes, Wanted
 from jax_engine.speculation.draft_runner import DraftRunner
 from jax_engine.speculation.drafter import Asked, Held
-from jax_engine.speculation.prefix_hashes import PrefixHashes
 from jax_engine.step import RequestSetup
 
 REREAD = 48  # bytes at the end of a text that are tokenised again when it goes on

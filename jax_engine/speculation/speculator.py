@@ -9,10 +9,9 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence as TokenSequence
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.speculation.draft_length import Pace, StepCosts
 from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
 from jax_engine.speculation.drafter import Asked, Drafter, Held, Verifying
-from jax_engine.speculation.pace import Pace
-from jax_engine.speculation.step_costs import StepCosts
 from jax_engine.step import RequestSetup, Ticket, Unread
 
 logger = logging.getLogger("jax_engine")

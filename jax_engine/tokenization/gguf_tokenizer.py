@@ -8,10 +8,10 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
-from jax_engine.file_schema import checked, short
-from jax_engine.models.gguf.ends import ends_by_text
+from jax_engine.models.checkpoints.file_schema import checked, short
+from jax_engine.models.checkpoints.gguf import ends_by_text
 from jax_engine.tokenization.gguf_pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
-from jax_engine.tokenization.schemas import GgufTokenizerFields
+from jax_engine.tokenization.tokenizer_fields import GgufTokenizerFields
 
 _SPACE = "\u2581"
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # token types of the file

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokenizers import Tokenizer as Backend
 
-from jax_engine.broken_file import what_instead
 from jax_engine.errors import WeightsError
-from jax_engine.file_schema import checked, read_json, read_text
-from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.tokenization.added_tokens import Described, add_tokens, described_tokens
-from jax_engine.tokenization.chat import DEFAULT, ChatTemplate
+from jax_engine.models.checkpoints.file_schema import checked, read_json, read_text, what_instead
+from jax_engine.models.checkpoints.gguf import open_gguf
+from jax_engine.models.checkpoints.resolve import HUB, HubOptions, resolve_model
 from jax_engine.tokenization.chat_content import Message
+from jax_engine.tokenization.chat_template import DEFAULT, ChatTemplate
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
 from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
-from jax_engine.tokenization.schemas import (
+from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
+from jax_engine.tokenization.tokenizer_fields import (
+    Described,
     NamedTemplate,
     TokenizerConfigFields,
+    add_tokens,
+    described_tokens,
 )
-from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
 
 if TYPE_CHECKING:
-    from jax_engine.models.gguf_file import GgufFile
+    from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 

@@ -8,12 +8,15 @@ import numpy as np
 
 from jax_engine.errors import WeightsError
 from jax_engine.weights.codes import Kind, row_dtype
-from jax_engine.weights.columns import Columns
-from jax_engine.weights.finite import check_finite, rows_are_finite
 from jax_engine.weights.format import Matrix, WeightFormat
-from jax_engine.weights.row_moves import moves_rows
-from jax_engine.weights.tensor_source import CodesSource, TensorSource
+from jax_engine.weights.tensor_source import (
+    CodesSource,
+    TensorSource,
+    check_finite,
+    rows_are_finite,
+)
 from jax_engine.weights.transforms import (
+    Columns,
     Concatenate,
     Heads,
     Rows,
@@ -21,6 +24,7 @@ from jax_engine.weights.transforms import (
     Stack,
     Transform,
     Words,
+    moves_rows,
     resized,
     transform_of,
 )

@@ -1,7 +1,7 @@
 """Quantised weights for XLA: arrays of codes, scales and minimums.
 
 A product decodes a layer's matrix and multiplies by it: XLA writes the numbers, then reads them.
-Kernels have formats of their own: a CPU's `coded_panels.py`, a GPU's `coded_stacks.py`.
+Kernels have formats of their own: a CPU's is `CodedPanels` in `panels.py`, a GPU's `CodedStacks`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -24,8 +24,7 @@ from jax_engine.weights.coded import (
     dtype_of,
 )
 from jax_engine.weights.codes import Kind
-from jax_engine.weights.format import ArraySpec, Matrix, Weight
-from jax_engine.weights.stacks import index_of
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, index_of
 from pallas_kernels import quantized_matmul
 
 BACKEND = "mosaic"  # on a CPU it is interpreted

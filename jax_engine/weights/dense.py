@@ -1,4 +1,7 @@
-"""Dense weights: one array [*stack, out, in], multiplied by XLA."""
+"""Dense weights: one array [*stack, out, in], multiplied by XLA, or by a kernel of a GPU.
+
+The kernel is for `batch_invariant`: it multiplies in one order for any number of rows.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +11,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
+from jax_engine.weights.format import (
+    VALUES,
+    ArraySpec,
+    Matrix,
+    Weight,
+    WeightFormat,
+    bias_of_rows,
+    index_of,
+)
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
-from pallas_kernels import grouped_product
+from pallas_kernels import batch_invariant, grouped_product
 
 ROWS_OF_X, ROWS_OF_MATRIX = 2, 16  # the fewest that XLA multiplies as it does more, on a CPU
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
@@ -150,3 +161,30 @@ def _product(
 ) -> Float[Array, "T out"]:
     out: Array = lax.dot_general(x, values, CONTRACT_LAST, preferred_element_type=dtype)
     return out
+
+
+@dataclass(frozen=True)
+class InvariantDense(Dense):
+    """`Dense` with a kernel that receives the stack and a layer's index, so that nothing is copied.
+
+    It has no products by experts, and none of matrix by matrix.
+    """
+
+    indexed = True
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        """Computes all rows."""
+        values = weight.arrays[VALUES]
+        stack = values[None] if layer is None else values
+        return batch_invariant.matmul(x, stack, index_of(layer), dtype=out_dtype)
+
+    grouped_matmul = WeightFormat.grouped_matmul
+    batched_matmul = WeightFormat.batched_matmul

@@ -7,6 +7,7 @@ A declaration is a tensor's name or a transform of further declarations:
     Stack("expert", range(8), "experts.{expert}.w2")      along a new first axis
     Transpose("h.{layer}.attn.c_attn.weight")             GPT-2's Conv1D: [in, out]
     Rows("qkv_proj.weight", order, total)                 some rows, in any order
+    Columns("o_proj.weight", start, stop, total)          what a device has of rows that are cut
     AddOne("input_layernorm.weight")                      Gemma's norms
     Repeat("q_norm.weight")                               one norm for all heads
     Flat("q_norm.weight")                                 heads that are stored as one vector
@@ -15,6 +16,10 @@ A declaration is a tensor's name or a transform of further declarations:
 
 Words in braces are replaced when a tensor is read. Tensors are read only on request: the loader
 requests one layer at a time.
+
+Transforms that only move rows of matrices, or cut them, can be done with rows of codes as well as
+with numbers: `moves_rows` tells which do. `split`, `ungrouped`, `rope_halves` and the others at the
+end make `Rows` that only select or reorder: parts of fused tensors, heads, RoPE's pairs.
 """
 
 import abc
@@ -25,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.weights.finite import check_finite
-from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.codes import Kind, columns_of, row_dtype
+from jax_engine.weights.tensor_source import CodesSource, TensorSource, check_finite
 
 Shape = tuple[int, ...]
 Words = Mapping[str, Any]  # the values of the words in braces
@@ -305,3 +310,123 @@ class Constant(Transform):
 def resized(shape: Shape, axis: int, size: int) -> Shape:
     """The shape with another size of one axis."""
     return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns(OfOne):
+    """Columns `start` to `stop - 1` of a part with `total` columns.
+
+    Of rows of codes: the borders must be those of groups, or lie within one: see `cuts_groups`.
+    """
+
+    start: int
+    stop: int
+    total: int
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors((*shape[:-1], self.total), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        part: Any = transform_of(self.part)
+        if out.dtype.fields is None:
+            values = np.empty((*out.shape[:-1], self.total), out.dtype)
+            part.read_into(source, values, words)
+            out[...] = values[..., self.start : self.stop]
+            return
+        assert isinstance(source, CodesSource)
+        rows = np.empty(out.shape, row_dtype(source.kinds, self.total))
+        part.read_into(source, rows, words)
+        columns_of(rows, source.kinds, self.start, out)
+
+
+def cuts_groups(kind: Kind, share: int) -> bool:
+    """Whether shares of so many columns end between columns that have one scale or minimum.
+
+    Shares that lie in one group as a whole do not: they have its scale.
+    """
+    groups = [size for size in (kind.group, kind.outer) if size]
+    return any(share % size and size % share for size in groups)
+
+
+def moves_rows(made_of: Transform, axes: int, *, turned: bool = False) -> bool:
+    """Whether a transform only moves rows, whole or what a device has of them.
+
+    Args:
+        axes: how many axes of the result are before those of a row: 1 for a matrix, 2 for experts.
+        turned: whether its tensors have rows of codes where a checkpoint of numbers has columns:
+            then a `Transpose` leaves rows as they are.
+    """
+    match made_of:
+        case Tensor():
+            return axes >= 1 and not turned
+        case Transpose(part=part):
+            return axes >= 1 and turned and isinstance(transform_of(part), Tensor)
+        case Stack(part=part) | Heads(part=part):
+            return moves_rows(transform_of(part), axes - 1, turned=turned)
+        case Columns(part=part):
+            return moves_rows(transform_of(part), axes, turned=turned)
+        case Rows(part=part, axis=axis):
+            return axis < axes and moves_rows(transform_of(part), axes, turned=turned)
+        case Concatenate(parts=parts, axis=axis):
+            each = (moves_rows(transform_of(one), axes, turned=turned) for one in parts)
+            return 0 <= axis < axes and all(each)
+    return False
+
+
+def split(part: Declaration, start: int, stop: int, total: int, *, axis: int = 0) -> Rows:
+    """Rows `start` to `stop - 1` of a tensor with `total` rows."""
+    return Rows(part, np.arange(start, stop), total, axis)
+
+
+def ungrouped(
+    part: Declaration, groups: int, counts: Sequence[int], size: int = 1, *, axis: int = 0
+) -> Rows:
+    """Reorders rows that are stored group by group, so that each kind of row is contiguous.
+
+    NeoX and BLOOM interleave q, k and v of each head: `groups=H, counts=(1, 1, 1), size=D`.
+    Falcon stores a KV head's queries, k and v: `groups=K, counts=(H // K, 1, 1), size=D`.
+    gpt-oss interleaves rows of gate and up: `groups=F, counts=(1, 1)`.
+
+    Args:
+        counts: how many blocks of `size` rows each kind has in a group.
+    """
+    total = groups * sum(counts) * size
+    blocks = np.arange(total).reshape(groups, sum(counts), size)
+    kinds = np.split(blocks, np.cumsum(counts)[:-1], axis=1)
+    return Rows(part, np.concatenate([kind.reshape(-1) for kind in kinds]), total, axis)
+
+
+def regrouped(
+    part: Declaration, groups: int, counts: Sequence[int], size: int = 1, *, axis: int = 0
+) -> Rows:
+    """The reverse of `ungrouped`: rows of one kind, stored together, go back to their groups."""
+    order = np.argsort(ungrouped(part, groups, counts, size).order)
+    return Rows(part, order, len(order), axis)
+
+
+def rope_halves(
+    part: Declaration, heads: int, head_dim: int, rotary_dim: int | None = None, *, start: int = 0
+) -> Rows:
+    """Reorders rows of q or k from interleaved RoPE to halves.
+
+    RoPE rotates row 2i of a head with row 2i + 1 if interleaved, row i with row i + D/2 in halves.
+
+    Args:
+        rotary_dim: how many of a head's rows are rotated; None: all.
+        start: the first of them.
+    """
+    order = np.arange(heads)[:, None] * head_dim + _halves(head_dim, rotary_dim, start)
+    return Rows(part, order.reshape(-1), heads * head_dim)
+
+
+def rope_halves_of_norm(part: Declaration, head_dim: int) -> Rows:
+    """Reorders the numbers [heads, D] of a norm of q or k in the same way."""
+    return Rows(part, _halves(head_dim, None), head_dim, axis=1)
+
+
+def _halves(head_dim: int, rotary_dim: int | None, start: int = 0) -> np.ndarray:
+    """For each row of a head, its row in the interleaved order."""
+    stop = start + (rotary_dim or head_dim)
+    order = np.arange(head_dim)
+    order[start:stop] = order[start:stop].reshape(-1, 2).T.reshape(-1)
+    return order

@@ -1,7 +1,14 @@
-"""Compiled steps by shape. Each is compiled once, when first needed; slow ones are logged."""
+"""Compiled steps by shape: each is compiled once, when first needed or ahead of time.
+
+`CompiledSteps` has the step function of one model; slow compilations are logged. `compile_ahead`
+compiles every step before the first request comes (`LLM(..., warmup=True)`).
+"""
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import jax
@@ -10,24 +17,30 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Shaped
+from tqdm import tqdm
 
 from jax_engine.host_memory import give_back
 from jax_engine.layers.batch import make_batch
-from jax_engine.models.load import LoadedModel
+from jax_engine.lora.slot_weights import AdapterSlots
+from jax_engine.models.model_loader import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
+from jax_engine.parallel.collectives import in_turn
 from jax_engine.parallel.mesh import SHARE, WHOLE, DeviceMesh
-from jax_engine.parallel.sums import in_turn
-from jax_engine.progress_log import compiling
-from jax_engine.sampling.inputs import first_rows
+from jax_engine.progress_log import LONG_S, compiling
 from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.sampling.sampling_inputs import USUAL, Asks, first_rows
 from jax_engine.weights.low_rank import sort_rows
-from jax_engine.worker.adapter_slots import AdapterSlots
-from jax_engine.worker.few_rows import sample_needed_rows
-from jax_engine.worker.hidden_states import pool_states
-from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
-from jax_engine.worker.sampler_programs import SamplerPrograms
-from jax_engine.worker.step_output import StepOutput, Unsampled
+from jax_engine.worker.kv_cache import KVCache
+from jax_engine.worker.step_output import (
+    NUM_TOP,
+    SamplerPrograms,
+    StepOutput,
+    Unsampled,
+    pool_states,
+    prompt_logprobs,
+    sample_needed_rows,
+)
 from jax_engine.worker.step_plan import (
     adapters_of_tokens,
     has_one_query_each,
@@ -302,3 +315,52 @@ class CompiledSteps:
             pooled=pool_states(hidden, plan.query_start_loc) if shape.pooling else None,
         )
         return kv_cache, output
+
+
+THREADS = 2  # one traces, holding Python's lock, while XLA compiles for the other
+
+
+def compile_ahead(
+    steps: CompiledSteps,
+    kv_cache: KVCache,
+    vocab_size: int,
+    shapes: Sequence[StepShape],
+    *,
+    use_tqdm: bool = True,
+    threads: int = THREADS,
+) -> int:
+    """Compiles the steps of these shapes that are not compiled yet, and the block copies.
+
+    Returns:
+        How many steps were missing. Those in the persistent cache are loaded from it.
+    """
+    started = time.perf_counter()
+    missing = [shape for shape in shapes if not steps.has(shape)]
+    # The longest first, so that it does not keep one thread busy alone at the end.
+    missing.sort(key=lambda shape: (-shape.num_tokens, -shape.num_rows))
+    kv_cache.warm_up()
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        tqdm(total=len(missing), desc="Compiling steps", disable=not use_tqdm) as bar,
+    ):
+        jobs = [pool.submit(steps.prepare_silently, one, kv_cache.array) for one in missing]
+        try:
+            for job in jobs:
+                job.result()
+                bar.update(1)
+            if missing and this_device().branches_wait:  # none is where nothing is compiled
+                sample = steps.sample
+                rows, asks = _samplers(shapes)
+                list(pool.map(sample.prepare, rows, repeat(vocab_size), asks))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    seconds = time.perf_counter() - started
+    if seconds >= LONG_S:
+        logger.info("%d steps compiled ahead in %.1f s", len(missing), seconds)
+    return len(missing)
+
+
+def _samplers(shapes: Sequence[StepShape]) -> tuple[list[int], list[Asks]]:
+    """Numbers of rows, and what they may ask for."""
+    rows = sorted({shape.num_rows for shape in shapes}, reverse=True)
+    return [count for count in rows for _ in USUAL], [*USUAL] * len(rows)

@@ -1,16 +1,33 @@
-"""How many KV blocks fit in the memory that the weights and the largest step leave free.
+"""What fits in memory: the KV blocks of an engine, and the part of a model that each device holds.
 
-There is no trial run: the compiler reports what a step needs (`memory_analysis`). On a CPU the KV
-cache gets a fixed share of RAM instead, since the user's programs need the rest.
+KV blocks get what the weights and the largest step leave free. There is no trial run: the compiler
+reports what a step needs (`memory_analysis`). On a CPU the KV cache gets a fixed share of RAM
+instead, since the user's programs need the rest.
+
+`python -m jax_engine.worker.memory MODEL` prints as JSON what each number of devices and of stages
+would hold of a model. `jax-engine doctor --model` asks it in a process of its own. No weights are
+read.
 """
 
+import dataclasses
+import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from jax_engine.errors import OutOfMemoryError
+import jax.numpy as jnp
+
+from jax_engine.errors import ConfigError, JaxEngineError, OutOfMemoryError
 from jax_engine.host_memory import gib
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.leaves import abstract_leaves
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_loader import abstract_decoder, open_model
 from jax_engine.operations import memory_bytes, this_device
+from jax_engine.parallel.partition import divided, layers_of_stages, staged
+from jax_engine.worker.kv_cache import block_bytes
 
 WATERMARK = 0.01  # share of the blocks that admission leaves free (paper, section 4.3)
 
@@ -97,3 +114,82 @@ def check_longest_sequence_fits(
         f"{gib(profile.weights)}, step {gib(profile.step)}. The longest that fits is {fitting} "
         f"tokens: {advice}."
     )
+
+
+MOST = 16  # devices
+STAGES = (2, 3, 4, 8)
+
+
+class DeviceShare(NamedTuple):
+    """What each of several devices holds.
+
+    Attributes:
+        size: How many devices share the model.
+        weights: Bytes.
+        kv_cache: Bytes of a token.
+    """
+
+    size: int
+    weights: int
+    kv_cache: int
+
+
+class StageShare(NamedTuple):
+    """What the fullest of several stages holds.
+
+    Attributes:
+        layers: The number of layers of each stage.
+        weights: Bytes.
+        kv_cache: Bytes of a token.
+    """
+
+    layers: list[int]
+    weights: int
+    kv_cache: int
+
+
+def shares_of_model(model: str) -> tuple[list[DeviceShare], list[StageShare]]:
+    """For each number of devices that can share a model, up to MOST, and for some of stages.
+
+    Raises:
+        ModelNotFoundError, ConfigError: As `open_model`.
+    """
+    numbers = jnp.dtype(this_device().auto_dtype)
+    config = open_model(model, dtype=numbers, load_format="dummy").abstract.config
+    return _devices(config, numbers), _stages(config, numbers)
+
+
+def _devices(config: ModelConfig, numbers: jnp.dtype) -> list[DeviceShare]:
+    found = []
+    for size in range(1, MOST + 1):
+        try:
+            share = divided(config.spec, size)
+        except ConfigError:
+            continue
+        found.append(DeviceShare(size, *_held(config, share, numbers)))
+    return found
+
+
+def _stages(config: ModelConfig, numbers: jnp.dtype) -> list[StageShare]:
+    found, num_layers = [], config.spec.num_layers
+    for size in STAGES:
+        if size <= num_layers:
+            layers = layers_of_stages(num_layers, size, environment={})
+            held = [_held(config, staged(config.spec, each), numbers) for each in layers]
+            most = [max(each) for each in zip(*held, strict=True)]
+            found.append(StageShare([len(each) for each in layers], *most))
+    return found
+
+
+def _held(config: ModelConfig, share: ModelSpec, numbers: jnp.dtype) -> tuple[int, int]:
+    """Bytes of the weights and of a token's KV cache of a part of the model."""
+    leaves = abstract_leaves(abstract_decoder(share, numbers)[1], share)
+    weights = sum(leaf.num_bytes for leaf in leaves.values())
+    return weights, block_bytes(dataclasses.replace(config, spec=share), 1, numbers)
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(shares_of_model(sys.argv[1])))
+    except JaxEngineError as error:
+        sys.exit(str(error))

@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH
 from jax_engine.step import Moves, PreemptionCosts, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import BLOCKS_A_CALL, KVCache

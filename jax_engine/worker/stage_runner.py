@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from jax_engine.parallel.seat import others_gave_up, own_stage
+from jax_engine.parallel.collectives import others_gave_up, own_stage
 from jax_engine.processes.stage_link import Folders, StageLink
 from jax_engine.step import PreemptionCosts, Runner, Step, StepResult
 from jax_engine.worker.worker import Worker

@@ -2,11 +2,17 @@
 
 A step sends one array, because each host-to-device transfer has a fixed cost. Floats are sent as
 their bits. Positions and slots are computed on the device from the lengths and the block tables.
+Biases, forbidden tokens, and tokens with penalties are sent as sparse edits of the logits.
+
+A step may build on steps whose results the host has not read: on their tokens, and on how many
+guesses were right. The device adds these to the packed array by small programs, so the step's own
+program is the same either way.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -16,11 +22,57 @@ import numpy as np
 from jaxtyping import Array, Int, Int32
 
 from jax_engine.operations import decodes_are_ragged, this_device
-from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
-from jax_engine.step import RequestSetup, Row, Step
-from jax_engine.worker.prompt_logprobs import NUM_TOP
-from jax_engine.worker.sparse_edits import sparse_entries
-from jax_engine.worker.step_shape import StepShape, step_shape, with_adapters
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, PackedSampling
+from jax_engine.step import RequestSetup, Row, Step, Unread
+from jax_engine.worker.step_output import NUM_TOP
+from jax_engine.worker.step_shape import StepShape, bucket, step_shape, with_adapters
+
+_NONE = np.zeros((3, 0), np.int32)
+
+
+def sparse_entries(
+    rows: list[Row],
+    of_samples: list[RequestSetup],
+    row_of_sample: Int[np.ndarray, " samples"],
+    position_of_sample: Int[np.ndarray, " samples"],
+) -> tuple[Int32[np.ndarray, "3 NB"], Int32[np.ndarray, "3 NH"]]:
+    """Bias entries (sample, token, bits) and history entries (sample, token, is_output) of a step.
+
+    Args:
+        of_samples: Each sample's request.
+        position_of_sample: How many tokens of its sequence it follows.
+    """
+    if not any([setup.edits_logits for setup in of_samples]):
+        return _NONE, _NONE
+    bias: list[np.ndarray] = []
+    history: list[np.ndarray] = []
+    known: dict[int, np.ndarray] = {}
+    places = zip(row_of_sample.tolist(), position_of_sample.tolist(), strict=True)
+    for i, ((row, position), setup) in enumerate(zip(places, of_samples, strict=True)):
+        prompt_len = len(setup.prompt_token_ids)
+        num_output = max(position - prompt_len, 0)
+        if setup.bias.size:
+            bias.append(_of_sample(i, setup.bias))
+        if num_output < setup.min_tokens:
+            bias.append(_of_sample(i, setup.forbidden))
+        if setup.has_penalties:
+            if row not in known:
+                known[row] = _history(rows[row], prompt_len)
+            history.append(_of_sample(i, known[row][:, :position]))
+    return (
+        np.concatenate(bias, axis=1) if bias else _NONE,
+        np.concatenate(history, axis=1) if history else _NONE,
+    )
+
+
+def _history(row: Row, prompt_len: int) -> np.ndarray:
+    assert row.history is not None
+    tokens = np.array(row.history, np.int32)
+    return np.stack([tokens, (np.arange(len(tokens)) >= prompt_len).astype(np.int32)])
+
+
+def _of_sample(sample: int, entries: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.full((1, entries.shape[1]), sample, np.int32), entries])
 
 
 @jax.tree_util.register_dataclass
@@ -310,3 +362,126 @@ def _sequence_of(token: Int[Array, "T"], query_start_loc: Int[Array, "S1"]) -> I
     """The sequence of each token; of padding, the one behind the last."""
     found: Array = jnp.searchsorted(query_start_loc, token, side="right", method="compare_all")
     return found - 1
+
+
+_SIZES = (8,)  # and 16, 32, ..: what lists are padded to, so that there are few programs
+
+
+def num_right(step: Step, previous: Int[Array, " M"], drawn: Int[Array, " M"]) -> Int[Array, " S"]:
+    """How many guesses of each row of a step were right: those before the first wrong one.
+
+    Args:
+        previous: What the step was given as the tokens drawn before it.
+        drawn: The tokens that it drew.
+    """
+    counts = [row.num_draft for row in step.rows]
+    fed = [token for row in step.rows for token in row.tokens[len(row.tokens) - row.num_draft :]]
+    ends = accumulate([len(row.tokens) for row in step.rows])
+    known = [end - 1 - count for end, count in zip(ends, counts, strict=True)]
+    samples = np.searchsorted(step.samples.tokens, known).tolist()  # behind these tokens
+    places = [[*accumulate(counts, initial=0)][:-1], samples, counts]
+    padded = _padded(fed, len(fed)), previous, _padded(places, len(counts))
+    right: Array = _num_right(*padded, drawn, most=bucket(max([1, *counts]), _SIZES))
+    return right
+
+
+@partial(jax.jit, static_argnames="most")
+def _num_right(fed: Any, previous: Any, places: Any, drawn: Any, *, most: int) -> Any:
+    fed = jnp.where(fed < 0, previous[jnp.maximum(-1 - fed, 0)], fed)
+    first, sample, count = places[:, :, None]
+    i = jnp.arange(most)
+    right = (fed[first + i] == drawn[sample + i]) & (i < count)
+    return jnp.cumprod(right, axis=1).sum(axis=1, dtype=jnp.int32)
+
+
+def own_numbers(step: Step) -> tuple[Step, list[int]]:
+    """Counts the samples that a step is fed by themselves: there may be more that it is not fed.
+
+    Returns:
+        The step, in which token -(i + 1) is the i-th of the other list: samples, as `Unread` counts
+        them.
+    """
+    numbers: dict[int, int] = {}
+
+    def renamed(tokens: list[int]) -> list[int]:
+        return [
+            token if token >= 0 else -1 - numbers.setdefault(-1 - token, len(numbers))
+            for token in tokens
+        ]
+
+    rows = [
+        row._replace(
+            tokens=renamed(row.tokens),
+            history=None if row.history is None else renamed(row.history),
+        )
+        for row in step.rows
+    ]
+    return step._replace(rows=rows), list(numbers)
+
+
+def gather(
+    drawn: Sequence[Int[Array, " _"]],
+    counts: Sequence[int],
+    samples: Sequence[int],
+    num_tokens: int,
+    vocab_size: int,
+) -> Int[Array, " M"]:
+    """Some tokens of several steps, as the next step takes those that were drawn before it.
+
+    Args:
+        counts: How many of each step's are tokens, and no padding.
+        samples: Which ones, counted over all steps; at most `num_tokens`.
+        num_tokens: M.
+    """
+    assert len(samples) <= num_tokens, "a step is fed more drawn tokens than it has rows"
+    ends = np.cumsum(counts)
+    step = np.searchsorted(ends, samples, side="right")
+    at = np.zeros((2, num_tokens), np.int32)
+    at[:, : len(samples)] = step, samples - (ends - counts)[step]
+    tokens: Array = _gather(tuple(drawn), at, vocab_size=vocab_size)
+    return tokens
+
+
+@partial(jax.jit, static_argnames="vocab_size")
+def _gather(drawn: tuple[Any, ...], at: Any, *, vocab_size: int) -> Any:
+    tokens = jnp.stack(drawn)[at[0], at[1]]
+    return jnp.where(tokens < vocab_size, tokens, 0)
+
+
+def moved(
+    packed: np.ndarray,
+    shape: StepShape,
+    table_width: int,
+    step: Step,
+    unread: Unread,
+    right: Int[Array, " S"],
+) -> Int[Array, " P"]:
+    """The packed step with its rows, or its samples, moved by the number of right guesses."""
+    offsets, count = field_offsets(shape, table_width), len(step.samples)
+    borders = np.cumsum([len(row.tokens) for row in step.rows])
+    row_of_sample = np.searchsorted(borders, step.samples.tokens, side="right")
+    follows = np.array(unread.rows, np.int32)
+    samples, rows = np.arange(count), np.arange(len(step.rows))
+    parts = [(offsets["position_of_sample"] + samples, follows[row_of_sample])]
+    if unread.along:
+        parts.append((offsets["token_of_sample"] + samples, follows[row_of_sample]))
+    else:
+        assert int(borders[-1]) == len(rows), "a row that moves has one token"
+        parts.append((offsets["context_lens"] + rows, follows))
+    at = np.full((2, 2 * shape.num_rows), len(packed), np.int32)  # behind the end: dropped
+    both = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    at[:, : len(both[0])] = both
+    found: Array = _moved(packed, at, right)
+    return found
+
+
+@jax.jit
+def _moved(packed: Any, at: Any, right: Any) -> Any:
+    return jnp.asarray(packed).at[at[0]].add(right.at[at[1]].get(mode="clip"), mode="drop")
+
+
+def _padded(numbers: Any, length: int) -> np.ndarray:
+    """Zeros behind the numbers, so that programs are few."""
+    found = np.asarray(numbers, np.int32)
+    missing = bucket(max(1, length), _SIZES) - length
+    return np.pad(found, [(0, 0)] * (found.ndim - 1) + [(0, missing)])

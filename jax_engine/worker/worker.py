@@ -19,16 +19,16 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.errors import WeightsError
+from jax_engine.lora.slot_weights import AdapterSlots
 from jax_engine.models.huge_pages import gather_in_background
-from jax_engine.models.load import LoadedModel
+from jax_engine.models.model_loader import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import this_device
+from jax_engine.parallel.collectives import own_rank
 from jax_engine.parallel.mesh import addressable
-from jax_engine.parallel.seat import own_rank
-from jax_engine.sampling.asks import Asks
-from jax_engine.sampling.inputs import asks_of
+from jax_engine.sampling.masked_steps import ALL_TOKENS, num_words
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.sampling.token_bits import ALL_TOKENS, num_words
+from jax_engine.sampling.sampling_inputs import Asks, asks_of
 from jax_engine.step import (
     Capabilities,
     HiddenStates,
@@ -40,17 +40,19 @@ from jax_engine.step import (
     StepResult,
     Unread,
 )
-from jax_engine.worker.adapter_slots import AdapterSlots
-from jax_engine.worker.compiled_steps import CompiledSteps
-from jax_engine.worker.hidden_states import PooledStates
-from jax_engine.worker.kv_cache import KVCache
-from jax_engine.worker.kv_scales import scales_for, scales_shape
+from jax_engine.worker.compiled_steps import CompiledSteps, compile_ahead
+from jax_engine.worker.kv_cache import KVCache, scales_for, scales_shape
 from jax_engine.worker.preemption_costs import measure_costs
-from jax_engine.worker.step_output import StepOutput, Unsampled
-from jax_engine.worker.step_plan import pack_step, split_fields
+from jax_engine.worker.step_output import PooledStates, StepOutput, Unsampled
+from jax_engine.worker.step_plan import (
+    gather,
+    moved,
+    num_right,
+    own_numbers,
+    pack_step,
+    split_fields,
+)
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
-from jax_engine.worker.unread import gather, moved, num_right, own_numbers
-from jax_engine.worker.warmup import compile_ahead
 
 
 @dataclass(slots=True, eq=False)

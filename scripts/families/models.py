@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from jax_engine.layer_spec import LayerSpec
-from jax_engine.model_spec import ModelSpec
-from jax_engine.models.config import ModelConfig
+from jax_engine.model_spec import LayerSpec, ModelSpec
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
 from tests.golden.families.checkpoints import cases
 

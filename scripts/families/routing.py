@@ -1,7 +1,7 @@
 """Short words for a mixture of experts, column by column of its table."""
 
-from jax_engine.layer_spec import ExpertsSpec
-from jax_engine.models.config import ModelConfig
+from jax_engine.model_spec import ExpertsSpec
+from jax_engine.models.model_config import ModelConfig
 from scripts.families.models import layers_of
 from scripts.families.words import Facet, network
 

@@ -6,8 +6,8 @@ nothing to say.
 
 from collections.abc import Callable, Sequence
 
-from jax_engine.layer_spec import LayerSpec, MlpSpec, NormSpec
-from jax_engine.models.config import ModelConfig
+from jax_engine.model_spec import LayerSpec, MlpSpec, NormSpec
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.weights.transforms import AddOne, Constant
 from scripts.families.models import layers_of
 

@@ -7,8 +7,8 @@ that a family has and no panel shows is an error.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jax_engine.layer_spec import ExpertsSpec, LayerSpec, NormSpec
-from jax_engine.models.config import ModelConfig
+from jax_engine.model_spec import ExpertsSpec, LayerSpec, NormSpec
+from jax_engine.models.model_config import ModelConfig
 from scripts.families.models import DEPTH, Family, families, layers_of
 from scripts.families.routing import sparse
 from scripts.families.words import placement, rotation, window

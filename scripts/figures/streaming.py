@@ -1,6 +1,6 @@
 """Streamed text: tokens, what they decode to, what is held back and what is shown."""
 
-from jax_engine.tokenization.stop import StopChecker
+from jax_engine.tokenization.detokenizer import StopChecker
 from scripts.figures.svg import PHONE, Drawing
 
 TOKENS = ["5", "␣", "E2 82", "AC", "␣S", "TO", "UR", "␣ST", "OP"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from jax_engine.commands.bench.asks import Ask, Target
+from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target
 from jax_engine.commands.bench.client import Client, replay
-from jax_engine.commands.bench.outcomes import Outcome
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 

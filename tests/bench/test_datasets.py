@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.workload import LENGTHS, read_lengths
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.asks import Ask
+from jax_engine.commands.bench.benchmark_request import Ask
 from jax_engine.errors import ConfigError
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import save_byte_tokenizer

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from jax_engine.commands.bench import serve
-from jax_engine.commands.bench.arrivals import arrival_times
+from jax_engine.commands.bench.benchmark_request import EventReader, Outcome, arrival_times
 from jax_engine.commands.bench.figures import block, figures
-from jax_engine.commands.bench.outcomes import EventReader, Outcome
 from jax_engine.errors import ConfigError
 
 # Three answers of 3, 1 and 5 tokens, the last one in three pieces; and one that failed.

@@ -14,11 +14,9 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.commands.answering.local import LocalModel
-from jax_engine.commands.answering.remote import Server
-from jax_engine.commands.answering.server_events import event_data
-from jax_engine.commands.answering.source import Piece
+from jax_engine.commands.answers import Piece, Server, event_data
 from jax_engine.commands.chat import Conversation
+from jax_engine.commands.local_model import LocalModel
 from tests.commands.conftest import FLAGS, SETTINGS, Run
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from jax_engine.commands.diagnosis import device, network, several, software, storage
-from jax_engine.commands.diagnosis.finding import Finding, findings_of, size
-from jax_engine.models.load import open_model
-from jax_engine.worker.shares_of_devices import shares_of_model
+from jax_engine.commands import diagnosis
+from jax_engine.commands.diagnosis import Finding, findings_of, size
+from jax_engine.models.model_loader import open_model
+from jax_engine.worker.memory import shares_of_model
 from tests.commands.conftest import Run
 from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
@@ -24,7 +24,7 @@ def found(part: Any) -> dict[str, Finding]:
 
 
 def test_it_says_what_runs_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     ended = run("doctor", "--json")
     parts = json.loads(ended.out)
     assert ended.status == int(bool(parts["to_do"])) and not ended.err
@@ -62,9 +62,9 @@ def test_a_broken_jax_is_a_finding(
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text(code)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(device, "PACKAGES", str(tmp_path))
-    monkeypatch.setattr(device, "PATIENCE_S", 0.3 if "sleep" in code else HANG_S)
-    one, *others = found(device.device).values()
+    monkeypatch.setattr(diagnosis, "PACKAGES", str(tmp_path))
+    monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", 0.3 if "sleep" in code else HANG_S)
+    one, *others = found(diagnosis.device).values()
     assert says in one.value and one.to_do is not None and "reinstall" in one.to_do
     assert ("less to do" in one.to_do) == ("sleep" in code)
     names = ["device memory", "weights, KV cache", "attention", "matrix products"]
@@ -77,12 +77,12 @@ def test_a_gpu_that_jax_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch) -
         "dtype": "float32", "attention": "numba", "products": "numba", "to_do": None,
     }  # fmt: skip
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(device, "has_nvidia_gpu", lambda: True)
-    first, memory, *_ = device._said(facts)
+    monkeypatch.setattr(diagnosis, "has_nvidia_gpu", lambda: True)
+    first, memory, *_ = diagnosis._said(facts)
     assert first.to_do is not None and "jax-engine[cuda]" in first.to_do
     assert memory.value == "8.0 GiB; an engine takes 409.6 MiB of it"
-    monkeypatch.setattr(device, "has_nvidia_gpu", lambda: False)
-    assert next(device._said(facts)).to_do is None
+    monkeypatch.setattr(diagnosis, "has_nvidia_gpu", lambda: False)
+    assert next(diagnosis._said(facts)).to_do is None
 
 
 def test_caches_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_caches_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "model").write_bytes(b"x" * 3000)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    parts = found(storage.storage)
+    parts = found(diagnosis.storage)
     assert parts["compiled steps"].to_do is None and "empty" in parts["compiled steps"].value
     assert not (tmp_path / "new").exists()
     assert "NUMBA_CACHE_DIR names" in str(parts["CPU kernels"].to_do)
@@ -100,7 +100,7 @@ def test_caches_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("JAX_ENGINE_CACHE")
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert len(found(storage.storage)) == 4  # without a home, too
+    assert len(found(diagnosis.storage)) == 4  # without a home, too
     assert [size(one) for one in (0, 1023, 1024, 3 << 30)] == ["0 B", "1023 B", "1 KiB", "3.0 GiB"]
 
 
@@ -108,24 +108,24 @@ def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
     monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(network, "PATIENCE_S", HANG_S)
-    hub, index = findings_of(network.network)
+    monkeypatch.setattr(diagnosis, "NETWORK_TIMEOUT_S", HANG_S)
+    hub, index = findings_of(diagnosis.network)
     assert "not reachable" in hub.value and hub.to_do is None
     assert index.value != "reachable" and "cannot be had" in str(index.to_do)
     assert "secret" not in str(index)
-    monkeypatch.setattr(network, "default_model", lambda: Path(__file__))
-    monkeypatch.setattr(network, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(diagnosis, "default_model", lambda: Path(__file__))
+    monkeypatch.setattr(diagnosis, "NETWORK_TIMEOUT_S", 0.2)
     answered = threading.Event()
-    monkeypatch.setattr(network, "_hub", lambda: str(answered.wait()))
-    (hub,) = findings_of(network.network)
+    monkeypatch.setattr(diagnosis, "_hub", lambda: str(answered.wait()))
+    (hub,) = findings_of(diagnosis.network)
     answered.set()
     assert "no answer within" in hub.value
 
 
 def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "version", lambda name: None if name == "gguf" else "1.0")
-    parts = found(software.software)
-    named = ("python", "jax-engine", *software.NEEDED, *software.OPTIONAL)
+    monkeypatch.setattr(diagnosis, "version", lambda name: None if name == "gguf" else "1.0")
+    parts = found(diagnosis.software)
+    named = ("python", "jax-engine", *diagnosis.NEEDED, *diagnosis.OPTIONAL)
     assert tuple(parts) == named
     assert parts["python"].value.startswith(platform.python_version())
     assert {parts[name].value for name in named[1:] if name != "gguf"} == {"1.0"}
@@ -135,8 +135,8 @@ def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_any_package_each_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "version", lambda name: None)
-    parts = found(software.software)
+    monkeypatch.setattr(diagnosis, "version", lambda name: None)
+    parts = found(diagnosis.software)
     assert [name for name, one in parts.items() if not one.to_do] == ["python", "jax-engine"]
     assert parts["jax-engine"].value == "a checkout, not installed"
     assert parts["numpy"] == Finding("numpy", "missing", "pip install numpy")
@@ -144,13 +144,13 @@ def test_without_any_package_each_is_to_be_installed(monkeypatch: pytest.MonkeyP
 
 def test_how_large_a_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files in all folders; one that goes while it is looked at does not count."""
-    monkeypatch.setattr(storage, "MANY", 3)
+    monkeypatch.setattr(diagnosis, "MANY", 3)
     sizes = {"a": 1000, "b/c": 24, "b/d/e": 5000}
     for name, length in sizes.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * length)
-    assert storage._size_of(tmp_path) == size(6024)
-    assert storage._size_of(tmp_path / "none") == "empty"
+    assert diagnosis._size_of(tmp_path) == size(6024)
+    assert diagnosis._size_of(tmp_path / "none") == "empty"
     stat = os.lstat
 
     def gone(path: str) -> os.stat_result:
@@ -160,10 +160,10 @@ def test_how_large_a_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "lstat", gone)
-        assert storage._size_of(tmp_path) == size(1024)
-        assert storage._size_of(tmp_path / "b" / "d") == "empty"
+        assert diagnosis._size_of(tmp_path) == size(1024)
+        assert diagnosis._size_of(tmp_path / "b" / "d") == "empty"
     (tmp_path / "b/d/f").write_bytes(b"x" * 2000)
-    assert storage._size_of(tmp_path) == f"more than {size(8024)}"
+    assert diagnosis._size_of(tmp_path) == f"more than {size(8024)}"
 
 
 def test_pull_says_where_a_model_is(
@@ -179,7 +179,7 @@ def test_pull_says_where_a_model_is(
         assert ended.err.count("\n") == 1 and "there is no such file" in ended.err
     asked: list[Any] = []
     monkeypatch.setattr(
-        "jax_engine.models.resolve.resolve_model",
+        "jax_engine.models.checkpoints.resolve.resolve_model",
         lambda model, hub: asked.append((model, hub.revision, hub.download_dir, hub.token)) or "p",
     )
     run("pull", "a/b", "--revision=r", f"--download-dir={os.sep}d", "--hf-token")
@@ -190,7 +190,7 @@ def test_it_says_what_each_number_of_devices_would_hold(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 9 heads and 3 KV heads of 8 numbers, in float32."""
-    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 36}
     path, _ = tiny_llama(tmp_path / "tiny", **heads)
     parts = json.loads(run("doctor", "--json", "--model", str(path)).out)["several devices"]
@@ -210,7 +210,7 @@ def test_it_says_what_the_fullest_of_several_stages_would_hold(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has its layers; the first has the embedding, too, the last one the norm and the head."""
-    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     path, _ = tiny_llama(tmp_path / "tiny", num_hidden_layers=5, tie_word_embeddings=False)
     parts = json.loads(run("doctor", "--json", "--model", str(path)).out)["several devices"]
     whole = open_model(str(path), load_format="dummy").abstract
@@ -233,11 +233,11 @@ def test_it_says_what_the_fullest_of_several_stages_would_hold(
 def test_a_model_that_is_nowhere_is_something_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
+    monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     monkeypatch.setattr("jax_engine.commands.doctor.PARTS", {})
     ended = run("doctor", "--model", "/no/such/model")
     assert ended.status == 1 and "to do:\n  - --model /no/such/model: " in ended.out
 
 
 def test_without_a_model_it_says_how_to_ask() -> None:
-    assert "doctor --model MODEL" in found(several.several)["sizes"].value
+    assert "doctor --model MODEL" in found(diagnosis.several)["sizes"].value

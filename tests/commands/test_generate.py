@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM, EngineDeadError
-from jax_engine.commands.batch_files.lines import Line, Reader
-from jax_engine.commands.batch_files.output import Output
+from jax_engine.commands.batch_file import Line, Output, Reader
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.commands.conftest import Run
 from tests.support.scripted_llm import ScriptedLLM
@@ -180,7 +179,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, run: Run, scripted: Scripted) -
 
 
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jax_engine.commands.batch_files.lines.MAX_LINE", 30)
+    monkeypatch.setattr("jax_engine.commands.batch_file.MAX_LINE", 30)
     path = tmp_path / "in.jsonl"
     path.write_bytes(b'{"prompt": "a"}\n' + b"x" * 100 + b'\n{"prompt": "b"}\n\xff\n' + b"y" * 50)
     with path.open("rb") as file:
@@ -202,7 +201,7 @@ def test_a_line_of_just_the_most_bytes_is_read(
     mark: str, end: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mark of UTF-8 at the start counts: without it a line too long would not look cut."""
-    monkeypatch.setattr("jax_engine.commands.batch_files.lines.MAX_LINE", 30)
+    monkeypatch.setattr("jax_engine.commands.batch_file.MAX_LINE", 30)
     path, longest = tmp_path / "in.txt", 30 - len(mark.encode())
     after = [(2, "b")] if end == b"\nb" else []
     for length in (longest, longest + 1):

@@ -29,7 +29,7 @@ def as_a_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("command", "works"),
     [
         ("quantize a b --format w4a16", "jax_engine.quantize.run.quantize"),
-        ("pull m", "jax_engine.models.resolve.resolve_model"),
+        ("pull m", "jax_engine.models.checkpoints.resolve.resolve_model"),
         ("bench throughput", "jax_engine.llm.LLM.from_engine_args"),
         ("bench latency", "jax_engine.llm.LLM.from_engine_args"),
         ("generate in.jsonl out.jsonl", SERVED),

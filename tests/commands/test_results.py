@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from jax_engine.commands.batch_files.lines import Line
-from jax_engine.commands.batch_files.results import answered, refused
+from jax_engine.commands.batch_file import Line, answered, refused
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 

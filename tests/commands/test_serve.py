@@ -10,9 +10,9 @@ import pytest
 from jax_engine import AsyncLLM
 from jax_engine.engine.prompts import Prompt
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.openai import app as app_module
-from jax_engine.serving.openai import server as server_module
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api import app as app_module
+from jax_engine.serving.api import server as server_module
+from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.tracing import Tracer
 from jax_engine.tokenization.tokenizer import load_tokenizer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, SamplingParams
-from jax_engine.engine import vllm_processors
-from jax_engine.engine.vllm_processors import (
+from jax_engine.engine import vllm_parts
+from jax_engine.engine.vllm_parts import (
     AdapterLogitsProcessor,
     BatchUpdate,
     LogitsProcessor,
@@ -121,12 +121,12 @@ def test_logits_are_torch_s_where_it_is_installed(monkeypatch: pytest.MonkeyPatc
         tensor=lambda values: SimpleNamespace(values=values),
         device=lambda name: SimpleNamespace(type=name),
     )
-    monkeypatch.setattr(vllm_processors, "import_module", {"torch": torch}.get)
-    vllm_processors._torch.cache_clear()
+    monkeypatch.setattr(vllm_parts, "import_module", {"torch": torch}.get)
+    vllm_parts._torch.cache_clear()
     try:
         function = request_processor([Seeing], SamplingParams(), None)
         edited = function([9], [1], np.zeros(3, np.float32))
     finally:
         monkeypatch.undo()
-        vllm_processors._torch.cache_clear()
+        vllm_parts._torch.cache_clear()
     assert edited.tolist() == [0, -np.inf, 0] and len(made) == 1

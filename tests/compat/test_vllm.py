@@ -12,8 +12,8 @@ import pytest
 
 import jax_engine
 from jax_engine.compat import vllm
-from jax_engine.compat.arguments import FlexibleArgumentParser
 from jax_engine.compat.names import MISSING, SAME, explanation, where
+from jax_engine.compat.stand_ins import FlexibleArgumentParser
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_stand_in_modules_look_like_modules() -> None:
 
 
 def test_eager_is_about_cuda_graphs_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jax_engine.compat.llm import EngineArgs
+    from jax_engine.compat.stand_ins import EngineArgs
 
     def start(settings: dict[str, object], step_timeout: float, place: object) -> None:
         assert settings["model"] == "mine"
@@ -159,7 +159,7 @@ def test_eager_is_about_cuda_graphs_there(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_parser_reads_the_words_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jax_engine.compat.arguments import FlexibleArgumentParser
+    from jax_engine.compat.stand_ins import FlexibleArgumentParser
 
     monkeypatch.setattr("sys.argv", ["program", "--max_tokens", "8"])
     parser = FlexibleArgumentParser()

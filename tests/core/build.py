@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jax_engine.core import BlockManager, Scheduler, SchedulerOutput, SequenceGroup
-from jax_engine.core.drafts import Drafts
+from jax_engine.core.decoding import Drafts
 
 TOKEN = 7  # what the stub model always says
 MOST_STEPS = 2000

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from jax_engine.core import Scheduler, SequenceGroup
 from jax_engine.core.adapter_slots import AdapterSlots
-from jax_engine.core.make_step import make_step
-from jax_engine.core.scheduler_output import SchedulerOutput
+from jax_engine.core.scheduler_output import SchedulerOutput, make_step
 from jax_engine.errors import ConfigError, InvalidRequestError
 from tests.core.build import make_params, make_scheduler, step
 from tests.support.some_adapters import some_adapter

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jax_engine.core import Scheduler, SchedulerOutput, SequenceGroup
 from jax_engine.core.admission import blocks_of_one
-from jax_engine.core.stopping import NO_TOKEN
+from jax_engine.core.sequence import NO_TOKEN
 from tests.core.build import make_group, make_scheduler
 from tests.support.beams import beam_params, candidates_after, step_beams
 from tests.support.integrity import check_integrity

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.core import BlockManager, Scheduler, SequenceGroup
-from jax_engine.core.block_map import MAX_OWNERS, MAX_WAITING, BlockMap, Cells, block_map
+from jax_engine.engine.engine_state import MAX_OWNERS, MAX_WAITING, BlockMap, Cells, block_map
 from jax_engine.errors import JaxEngineError
 from tests.core.build import make_group, make_scheduler, step, tokens_for
 from tests.support.drive import Driver

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jax_engine.core import Scheduler, SequenceGroup
-from jax_engine.core.drafts import accepted
+from jax_engine.core.decoding import accepted
 from jax_engine.errors import ConfigError
 from tests.core.build import make_group, make_scheduler, occupy, tokens_for
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.make_step import make_step
-from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput, make_step
 from jax_engine.core.sequence import Sequence
 from jax_engine.step import Row, Samples
 from tests.core.build import make_group

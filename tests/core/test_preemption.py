@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from jax_engine.core.preemption import cheaper_mode, tokens_to_recompute
+from jax_engine.core.scheduler_state import cheaper_mode, tokens_to_recompute
 from jax_engine.errors import ConfigError
 from jax_engine.step import PreemptionCosts
 from tests.core.build import make_group, make_scheduler, step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_engine.core.stopping import StopRule
+from jax_engine.core.sequence import StopRule
 from tests.core.build import make_params
 
 EOS, STOP = 2, 3

@@ -12,17 +12,15 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, LLMEngine, LoRARequest, PoolingParams, SamplingParams
-from jax_engine.engine.batch import check_all, loras_each
-from jax_engine.engine.calls import Calls
+from jax_engine.engine.calls import Calls, check_all, loras_each
+from jax_engine.engine.metrics import Gauge
 from jax_engine.lora.adapter import AdaptedModule, Adapter
-from jax_engine.metrics import Gauge
-from jax_engine.models.pooling_recipe import PoolingRecipe
+from jax_engine.models.model_config import PoolingRecipe
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
 from jax_engine.serving.engine_server import EngineServer
-from jax_engine.serving.messages import Add, Outputs, Refused, decode_command, encode
-from jax_engine.serving.wire_params import written_lora
-from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.serving.messages import Add, Outputs, Refused, decode_command, encode, lora_fields
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
 from tests.support.patience import HANG_S
@@ -273,7 +271,7 @@ def test_an_adapter_over_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(engine._adapters, "adapter", read)
     monkeypatch.chdir(tmp_path)
-    [news] = served(engine, written_lora(LoRARequest("mine", 5, "folder")))
+    [news] = served(engine, lora_fields(LoRARequest("mine", 5, "folder")))
     assert asked == [LoRARequest("mine", 5, str(tmp_path / "folder"))]
     assert news.pieces[0].token_ids == alone(0)
 
@@ -290,7 +288,7 @@ def test_what_lies_in_memory_cannot_be_sent() -> None:
     lora = some_lora(0)
     assert lora is not None
     with pytest.raises(InvalidRequestError, match=r"must have a lora_path .*got 'adapter 0'"):
-        written_lora(lora)
+        lora_fields(lora)
 
 
 def test_an_adapter_comes_through_bytes_as_it_was() -> None:

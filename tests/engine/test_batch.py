@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError, RequestOutput, SamplingParams
-from jax_engine.engine import batch
-from jax_engine.engine.batch import check_all, progress_bar
-from jax_engine.engine.request_checks import refuse_images
+from jax_engine.engine import calls
+from jax_engine.engine.calls import check_all, progress_bar
+from jax_engine.engine.request import refuse_images
 from jax_engine.outputs import CompletionOutput, PoolingOutput, PoolingRequestOutput
 from tests.support.builders import small_engine
 
@@ -38,7 +38,7 @@ def test_the_bar_counts_requests_and_says_how_fast_they_are(
     """Tokens a second since the bar began, of prompts and of all samples."""
     now = SimpleNamespace(monotonic=lambda: times.pop(0))
     times = [10.0, 10.0, 12.0, 14.0]  # the first request ends at once: no division by zero
-    monkeypatch.setattr(batch, "time", now)
+    monkeypatch.setattr(calls, "time", now)
     outputs = [CompletionOutput(0, "", [1, 2]), CompletionOutput(1, "", [1, 2, 3])]
     texts = []
     bars: list[Bar] = []

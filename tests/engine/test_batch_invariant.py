@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import LLM, ConfigError, EngineConfig, SamplingParams
-from jax_engine.engine import build, invariance
-from jax_engine.engine.invariance import VARIABLE, check_invariant, tells_kernels
-from jax_engine.models.load import open_model
+from jax_engine.engine import build, device_settings, engine_memory
+from jax_engine.engine.device_settings import VARIABLE, check_invariant, tells_kernels
+from jax_engine.models.model_loader import open_model
 from jax_engine.operations import device as operations
 from jax_engine.operations.device import Device
 from pallas_kernels.triton import attention
@@ -26,7 +26,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
     monkeypatch.setattr(operations, "choose_backend", lambda name: name)
 
     def set_device(device: Device) -> None:
-        for module in (invariance, operations):
+        for module in (device_settings, operations):
             monkeypatch.setattr(module, "this_device", lambda: device)
 
     return set_device
@@ -124,7 +124,8 @@ def test_i52_whole_engines_with_a_gpu_s_kernels(tiny: str, monkeypatch: pytest.M
 
     That rest is in a step of one token each, and would have other bits as a decode.
     """
-    monkeypatch.setattr(build, "tells_kernels", lambda config: bool(config.batch_invariant))
+    for module in (build, engine_memory):
+        monkeypatch.setattr(module, "tells_kernels", lambda config: bool(config.batch_invariant))
     monkeypatch.setattr(attention, "lookup", lambda kernel, *_: CONFIGS[kernel])
 
     def run(prompts: list[list[int]], budget: int) -> list[Any]:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import EngineConfig, OutOfMemoryError
-from jax_engine.engine import build, dtypes
-from jax_engine.models.resolve import HubOptions
-from jax_engine.sampling.asks import EVERYTHING
+from jax_engine.engine import build, device_settings, engine_memory
+from jax_engine.models.checkpoints.resolve import HubOptions
+from jax_engine.sampling.sampling_inputs import EVERYTHING
 from jax_engine.step import Capabilities, PreemptionCosts
 from jax_engine.worker.memory import MemoryProfile
 
@@ -39,13 +39,13 @@ class World:
         self.device = SimpleNamespace(
             in_host_memory=True, auto_dtype="float32", branches_wait=False
         )
-        for name in (
-            "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait",
-        ):  # fmt: skip
+        for name in ("open_model", "load_tokenizer", "Worker", "wait"):
             monkeypatch.setattr(build, name, getattr(self, f"_{name.lower()}"))
+        for name in ("profile_memory", "CompiledSteps"):
+            monkeypatch.setattr(engine_memory, name, getattr(self, f"_{name.lower()}"))
         for name in ("show_progress_lines", "enable_compilation_cache"):
             monkeypatch.setattr(build, name, lambda *args, name=name: self.events.append(name))
-        for module in (build, dtypes):
+        for module in (build, device_settings, engine_memory):
             monkeypatch.setattr(module, "this_device", lambda: self.device)
 
     def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
@@ -122,9 +122,9 @@ def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None
         return SimpleNamespace(memory_analysis=lambda: SimpleNamespace(temp_size_in_bytes=1000))
 
     steps: Any = SimpleNamespace(sample=SimpleNamespace(prepare=prepare))
-    assert build._sampler_bytes(steps, 8, 50) == 0 and prepared == []
+    assert engine_memory.sampler_bytes(steps, 8, 50) == 0 and prepared == []
     world.device.branches_wait = True
-    assert build._sampler_bytes(steps, 8, 50) == 1000 + 2 * 8 * 50 * 4
+    assert engine_memory.sampler_bytes(steps, 8, 50) == 1000 + 2 * 8 * 50 * 4
     assert prepared == [(8, 50, EVERYTHING)]
 
 
@@ -216,7 +216,7 @@ def test_too_few_blocks_for_the_longest_sequence(world: World, step: int) -> Non
 def test_dtypes(world: World, name: str, dtype: str) -> None:
     """The device says what "auto" is."""
     world.device.auto_dtype = "bfloat16"
-    assert dtypes.resolve_dtype(name) == jnp.dtype(dtype)
+    assert device_settings.resolve_dtype(name) == jnp.dtype(dtype)
 
 
 @pytest.mark.parametrize(

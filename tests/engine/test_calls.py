@@ -27,8 +27,7 @@ from jax_engine import (
     SamplingParams,
     StepFailedError,
 )
-from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Call, Calls
+from jax_engine.engine.calls import Call, Calls, check_all
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run

@@ -26,10 +26,8 @@ from jax_engine import (
     StepFailedError,
 )
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Calls
-from jax_engine.engine.data_parallel import build_engines
-from jax_engine.processes.cores import VARIABLE
+from jax_engine.engine.calls import Calls, build_engines, check_all
+from jax_engine.processes.placement import VARIABLE
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle

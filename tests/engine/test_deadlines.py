@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams
-from jax_engine.engine.deadlines import Deadlines
+from jax_engine.engine.running_requests import Deadlines
 from tests.core.test_complexity import lines_run
 from tests.support.in_process import check_idle, run
 

@@ -19,7 +19,7 @@ from jax_engine import (
     SamplingParams,
 )
 from jax_engine.checks import shown
-from jax_engine.models.load import ModelFiles, load_model
+from jax_engine.models.model_loader import ModelFiles, load_model
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 

@@ -11,7 +11,7 @@ import pytest
 
 from jax_engine import LLM, ConfigError, EngineArgs, EngineConfig, LLMEngine, SamplingParams
 from jax_engine.modes import CudagraphMode
-from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.vllm_settings import DEFAULTS, REFUSED, SILENT, SPECULATION, WITHOUT_EFFECT
 from tests.support.tiny_llama import tiny_llama
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import EngineDeadError, LLMEngine, SamplingParams, StepFailedError
-from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Call, Calls
+from jax_engine.engine.calls import Call, Calls, check_all
 from jax_engine.engine.engine_loop import EngineLoop, _Answer, awaited
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine

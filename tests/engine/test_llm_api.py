@@ -17,8 +17,8 @@ from jax_engine import (
     TextPrompt,
     TokensPrompt,
 )
-from jax_engine.engine import request_checks
-from jax_engine.metrics import Histogram
+from jax_engine.engine import request
+from jax_engine.engine.metrics import Histogram
 from tests.support.byte_tokenizer import EOS_TOKEN
 from tests.support.in_process import check_idle
 
@@ -65,7 +65,7 @@ def test_a_bar_of_one_s_own(llm, capsys) -> None:
 
 
 def test_priority_under_fcfs_is_a_warning_once(llm, caplog) -> None:
-    request_checks._warn_of_priority.cache_clear()
+    request._warn_of_priority.cache_clear()
     with caplog.at_level(logging.WARNING, "jax_engine"):
         llm.generate(["a", "b"], GREEDY, priority=[1, 2], use_tqdm=False)
         llm.generate("a", GREEDY, priority=3, use_tqdm=False)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, FlatLogprobs, InvalidRequestError, Logprob, SamplingParams
-from jax_engine.engine.token_logprobs import most_probable
+from jax_engine.engine.results import most_probable
 from tests.support.tiny_llama import VOCAB, tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jax_engine import LLM, MissingPackageError, SamplingParams, StructuredOutputsParams
-from jax_engine.models.load import open_model
+from jax_engine.models.model_loader import open_model
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.meta.trees import ROOT
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
@@ -21,7 +21,7 @@ sys.modules["gguf"] = sys.modules["llguidance"] = None
 import jax_engine
 for name in jax_engine.__all__:
     getattr(jax_engine, name)
-import jax_engine.engine.build, jax_engine.models.load, jax_engine.tokenization.tokenizer
+import jax_engine.engine.build, jax_engine.models.model_loader, jax_engine.tokenization.tokenizer
 print("imported")
 """
 
@@ -42,7 +42,9 @@ def test_a_gguf_file_without_gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_default_model_without_gguf_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.setattr("jax_engine.models.resolve.default_model_path", lambda: pytest.fail())
+    monkeypatch.setattr(
+        "jax_engine.models.checkpoints.resolve.default_model_path", lambda: pytest.fail()
+    )
     with pytest.raises(MissingPackageError, match=r"default model.*pip install gguf"):
         LLM()
 

@@ -9,7 +9,7 @@ from jax_engine import LLM, EngineConfig, SamplingParams
 from jax_engine.engine.build import settings_of_runners
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
 from jax_engine.processes import runner_child
-from jax_engine.processes.remote_runner import RemoteRunner
+from jax_engine.processes.runner_client import RemoteRunner
 from tests.engine.test_real_adapters import DRAWN, GREEDY, bits, lora
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases

@@ -9,9 +9,8 @@ import pytest
 from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
 from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults, as_sampling_params
 from jax_engine.engine.prompts import Prompt
-from jax_engine.models.config import HeadConfig
-from jax_engine.models.heads import PoolingHead
-from jax_engine.models.pooling_recipe import PoolingRecipe
+from jax_engine.models.model_config import HeadConfig, PoolingRecipe
+from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.outputs import RequestMetrics
 from jax_engine.step import HiddenStates, StepResult
 

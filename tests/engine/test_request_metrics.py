@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from jax_engine.engine.request_metrics import RequestRecorder
-from jax_engine.engine.step_outputs import TakenStep
-from jax_engine.metrics import Counter, Gauge, Histogram, Metric
+from jax_engine.engine.metrics import Counter, Gauge, Histogram, Metric
+from jax_engine.engine.pipeline import TakenStep
+from jax_engine.engine.stats import RequestRecorder
 from jax_engine.outputs import RequestMetrics
 
 NO_LOAD: dict[str, Any] = {

@@ -14,11 +14,11 @@ from jax_engine import (
 )
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.metrics import Counter, Histogram
 from jax_engine.engine.request import outputs_of
 from jax_engine.errors import ForkedProcessError
-from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
-from jax_engine.processes.places import Place
+from jax_engine.processes.placement import Place
 from reference.random_numbers import request_seed
 from tests.support.builders import letters, small_engine
 from tests.support.in_process import check_idle, run

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jax_engine import LLM, ConfigError, SamplingParams
-from jax_engine.engine import saved_state
-from jax_engine.engine.saved_state import save_state
-from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.engine import vllm_parts
+from jax_engine.engine.vllm_parts import save_state
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {"num_gpu_blocks_override": 50, "skip_tokenizer_init": True}
@@ -48,7 +48,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 @pytest.fixture
 def tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three tensors of 16, 8 and 8 bytes; no model has to be around them."""
-    monkeypatch.setattr(saved_state, "tensor_source", SafetensorsSource)
+    monkeypatch.setattr(vllm_parts, "tensor_source", SafetensorsSource)
     sizes = {"a": 4, "b": 2, "c": 2}
     source = tmp_path / "source"
     source.mkdir()

@@ -5,7 +5,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.engine.sequence_text import SequenceText
+from jax_engine.engine.assembler import SequenceText
 from reference.outputs import Request, Sample, end_of, text_of
 from reference.parameters import parameters
 from reference.text import decode

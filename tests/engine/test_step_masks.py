@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.core.stopping import NO_TOKEN
-from jax_engine.engine import step_masks
-from jax_engine.engine.constraints import RequestConstraints
-from jax_engine.engine.step_masks import ConstrainedSamples, StepMasks, constrained_samples
-from jax_engine.sampling.token_bits import as_booleans, token_bits
+from jax_engine.core.sequence import NO_TOKEN
+from jax_engine.engine import masks as step_masks
+from jax_engine.engine.masks import (
+    ConstrainedSamples,
+    RequestConstraints,
+    StepMasks,
+    constrained_samples,
+)
+from jax_engine.sampling.masked_steps import as_booleans, token_bits
 
 VOCAB = 40
 EVERYTHING = range(VOCAB)

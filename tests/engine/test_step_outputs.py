@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.engine.step_outputs import take_prompts
+from jax_engine.engine.pipeline import take_prompts
 from jax_engine.step import StepResult
 
 

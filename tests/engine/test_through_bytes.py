@@ -6,7 +6,7 @@ import pytest
 from jax_engine import LLM, PoolingParams, SamplingParams
 from jax_engine.engine import build
 from jax_engine.outputs import PoolingRequestOutput
-from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.sampling_params import StructuredOutputsParams
 from jax_engine.worker.worker import Worker
 from tests.support.in_process import check_idle, run
 from tests.support.through_bytes import ThroughBytes

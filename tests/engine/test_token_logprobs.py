@@ -8,7 +8,7 @@ import pytest
 
 from jax_engine import SamplingParams
 from jax_engine.engine.pieces import LogprobLists
-from jax_engine.engine.token_logprobs import add_rows, add_sampled, most_probable
+from jax_engine.engine.results import add_rows, add_sampled, most_probable
 from jax_engine.step import SampleLogprobs
 
 # Row 0 is another request's. In row 1 token 3 was drawn, which is the second.

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.engine.vllm_config import vllm_config
-from jax_engine.engine.vllm_processors import AdapterLogitsProcessor
-from jax_engine.profiler_config import DEFAULT, VARIABLE, ProfilerConfig, profile_folder
+from jax_engine.config import (
+    DEFAULT_PROFILE_FOLDER,
+    PROFILE_VARIABLE,
+    ProfilerConfig,
+    profile_folder,
+)
+from jax_engine.engine.vllm_parts import AdapterLogitsProcessor, vllm_config
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {
@@ -47,9 +51,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_folder_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert profile_folder(None) == profile_folder(ProfilerConfig()) == DEFAULT
-    monkeypatch.setenv(VARIABLE, "variable")
+    monkeypatch.delenv(PROFILE_VARIABLE, raising=False)
+    assert profile_folder(None) == profile_folder(ProfilerConfig()) == DEFAULT_PROFILE_FOLDER
+    monkeypatch.setenv(PROFILE_VARIABLE, "variable")
     assert profile_folder(None) == "variable"
     assert profile_folder(ProfilerConfig(torch_profiler_dir="given")) == "given"
     assert profile_folder({"profiler": "torch", "torch_profiler_dir": "a"}) == "a"

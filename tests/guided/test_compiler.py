@@ -14,7 +14,7 @@ from jax_engine import InvalidRequestError, StructuredOutputsParams
 from jax_engine.core.sequence import Sequence
 from jax_engine.guided.compiler import MAX_ITEMS_IN_ROW, GuideCompiler, check_size
 from jax_engine.guided.guide import Guide, fill_masks
-from jax_engine.sampling.token_bits import as_booleans, num_words
+from jax_engine.sampling.masked_steps import as_booleans, num_words
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.json_schemas import conforms, schemas

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from jax_engine import InvalidRequestError
 from jax_engine.guided.compiler import grammar_of
-from jax_engine.guided.endless import check_ends
-from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.guided.json_schema import check_ends
+from jax_engine.sampling_params import StructuredOutputsParams
 from tests.guided.test_schemas import allows  # noqa: F401  a fixture
 
 SELF: dict[str, Any] = {"$ref": "#"}

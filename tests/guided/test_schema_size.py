@@ -9,7 +9,7 @@ import pytest
 from jax_engine import InvalidRequestError, StructuredOutputsParams
 from jax_engine.guided import compiler
 from jax_engine.guided.compiler import GuideCompiler, check_size
-from jax_engine.guided.schema_size import (
+from jax_engine.guided.json_schema import (
     MAX_MULTIPLE,
     MAX_PROPERTIES,
     check_schema,

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from jax_engine import StructuredOutputsParams
 from jax_engine.guided.compiler import GuideCompiler
-from jax_engine.guided.schemas import closed
+from jax_engine.guided.json_schema import closed
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.json_schemas import schemas

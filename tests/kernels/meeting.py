@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cpu_kernels.meeting.memory import CHUNK
-from jax_engine.parallel.seat import Seat, take_seat
+from jax_engine.parallel.collectives import Seat, take_seat
 
 # Less than a chunk of the memory, exactly one, more than two, and nothing.
 SHAPES = ((3,), (CHUNK // 4,), (2 * CHUNK // 4 + 5,), (0, 4), ())

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_interpret_mode
 
-from jax_engine.operations import mosaic, xla
+from jax_engine.operations import table, xla
 from jax_engine.weights.low_rank import A, B, LowRank, halves_of
 from pallas_kernels.device import interpreting
 from pallas_kernels.low_rank import add_low_rank, has_kernel, make_tiles
@@ -33,7 +33,7 @@ BF16 = {"dtype": jnp.bfloat16, "bias_rows": ALIGNMENT}
 @partial(jax.jit, static_argnames="layout")
 def _add(out: Any, x: Any, arrays: Any, layer: Any, rows: Any, *, layout: Any) -> Any:
     low = LowRank(x, arrays, layout, layer, rows, xla.add_low_rank)
-    return mosaic.add_low_rank(out, low, "mosaic")
+    return table.add_low_rank_on_gpu(out, low, "mosaic")
 
 
 def added(case: Case, out: Any) -> np.ndarray:
@@ -222,7 +222,7 @@ def test_a_cpu_has_neither_kernel_nor_tiles() -> None:
     assert not has_kernel(*given)
     assert make_tiles(jnp.asarray(case.slot), 1) is None
     out = products(case)
-    by_twin = mosaic.add_low_rank(out, case.low)
+    by_twin = table.add_low_rank_on_gpu(out, case.low)
     np.testing.assert_array_equal(by_twin, xla.add_low_rank(out, case.low))
 
 

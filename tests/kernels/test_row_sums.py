@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.operations.row_sums import PARTS, row_sums
+from jax_engine.operations.equal_bits import PARTS, row_sums
 from jax_engine.operations.xla import head_norm
 from tests.support.optimised import OPTIMISED
 

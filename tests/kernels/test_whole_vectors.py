@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.operations.whole_vectors import in_whole_vectors
+from jax_engine.operations.equal_bits import in_whole_vectors
 from tests.support.optimised import OPTIMISED
 
 ROWS = 256

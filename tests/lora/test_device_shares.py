@@ -5,17 +5,22 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jax_engine.lora.device_shares import SlotsOfDevice, slots_of_device
-from jax_engine.lora.leaves import AdaptedLeaf, adapted_leaves, matrices
+from jax_engine.lora.adapted_leaves import (
+    AdaptedLeaf,
+    SlotsOfDevice,
+    adapted_leaves,
+    matrices,
+    slots_of_device,
+)
 from jax_engine.lora.modules import modules_of
-from jax_engine.models.config import ModelConfig
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import abstract_decoder
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_loader import abstract_decoder
 from jax_engine.models.registry import config_from_hf
-from jax_engine.models.shares import Shares, shares_of
+from jax_engine.models.weight_loader import Shares, shares_of
 from jax_engine.parallel.cuts import COLUMNS, ROWS
-from jax_engine.parallel.divided import divided, with_dealt_experts, with_whole_rows
 from jax_engine.parallel.mesh import OneOfMany
+from jax_engine.parallel.partition import divided, with_dealt_experts, with_whole_rows
 from jax_engine.weights.low_rank import A, B, SlotLayout, parts_of_columns
 from tests.golden.families.checkpoints import cases
 from tests.support.adapted import MAX_RANK, adapter_of

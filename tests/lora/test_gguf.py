@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 from jax_engine.lora.adapter import Adapter
+from jax_engine.lora.adapter_registry import read_adapter
 from jax_engine.lora.modules import Modules, modules_of
-from jax_engine.lora.read import read_adapter
-from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.models.registry import config_from_hf
 from tests.golden.families.checkpoints import tensors_of as checkpoint_of
 from tests.lora.adapters import DOWN1, EMBED, HEAD, K1, MODEL, PLAIN, Q0, modules, read, tensors_of

@@ -4,13 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.lora.leaves import adapted_leaves
+from jax_engine.lora.adapted_leaves import adapted_leaves
 from jax_engine.lora.modules import is_turned, modules_of
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import abstract_decoder, load_model
+from jax_engine.models.model_loader import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
-from jax_engine.weights.row_orders import split
-from jax_engine.weights.transforms import Heads, Stack, Transpose, transform_of
+from jax_engine.weights.transforms import Heads, Stack, Transpose, split, transform_of
 from reference.lora import merged_weights
 from tests.golden.families.checkpoints import tensors_of as checkpoint_of
 from tests.lora.adapters import PLAIN, modules, read, tensors_of

@@ -11,9 +11,9 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.errors import ConfigError, InvalidRequestError, WeightsError
-from jax_engine.lora import own_texts
-from jax_engine.lora.own_texts import MAX_KNOWN, TokenizerCheck, own_template, own_templates
-from jax_engine.lora.registry import AdapterRegistry
+from jax_engine.lora import adapter_templates
+from jax_engine.lora.adapter_registry import AdapterRegistry
+from jax_engine.lora.adapter_templates import MAX_KNOWN, TokenizerCheck, own_template, own_templates
 from jax_engine.lora.request import LoRARequest
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.lora.adapters import modules, tensors_of, write_folder
@@ -70,7 +70,7 @@ def test_the_model_s_own_files_are_read_once(
         read.append(folder)
         return load_tokenizer(folder)
 
-    monkeypatch.setattr(own_texts, "load_tokenizer", counted)
+    monkeypatch.setattr(adapter_templates, "load_tokenizer", counted)
     found = TokenizerCheck(tokenizer, [EOS])
     second = Path(shutil.copytree(copied, tmp_path / "second"))
     for folder in (copied, copied, second):

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.lora.patterns import matches, matches_end
+from jax_engine.lora.peft_config import matches, matches_end
 
 LEAVES = st.sampled_from(
     [

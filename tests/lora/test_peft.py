@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from jax_engine.errors import ConfigError, JaxEngineError, ModelNotFoundError, WeightsError
-from jax_engine.lora import stored
+from jax_engine.lora import adapter_tensors
+from jax_engine.lora.adapter_registry import read_adapter
 from jax_engine.lora.modules import modules_of
-from jax_engine.lora.read import read_adapter
 from jax_engine.models.registry import config_from_hf
 from tests.golden.families.first_cases import FIRST
 from tests.lora.adapters import (
@@ -238,7 +238,7 @@ def test_nothing_is_read_before_all_is_checked(tmp_path: Path) -> None:
     """The last tensor's shape is wrong: no number of the others has been looked at."""
     name = max(tensors_of())
     folder = write_folder(tmp_path, tensors_of() | {name: np.ones((3, 3), np.float32)})
-    with mock.patch.object(stored.Stored, "read", side_effect=AssertionError) as reads:
+    with mock.patch.object(adapter_tensors.Stored, "read", side_effect=AssertionError) as reads:
         for limit, error in ((4, WeightsError), (3, JaxEngineError)):
             with pytest.raises(error):
                 read_adapter(folder, modules(), max_lora_rank=limit)

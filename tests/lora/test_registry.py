@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import InvalidRequestError, WeightsError
-from jax_engine.lora import registry
+from jax_engine.lora import adapter_registry
 from jax_engine.lora.adapter import AdaptedModule, Adapter
-from jax_engine.lora.registry import SETTLED_S, AdapterRegistry
+from jax_engine.lora.adapter_registry import SETTLED_S, AdapterRegistry
 from jax_engine.lora.request import LoRARequest
 from tests.lora.adapters import CONFIG, modules, tensors_of, write_folder
 from tests.support.some_adapters import MODULES, some_adapter, some_lora
@@ -44,20 +44,20 @@ def written(folder: Path, value: float, at: float = LONG_AGO) -> LoRARequest:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that were read."""
     found: list[str] = []
-    read = registry.read_adapter
+    read = adapter_registry.read_adapter
 
     def counted(path: Any, *args: Any, **options: Any) -> Adapter:
         found.append(Path(path).name)
         return read(path, *args, **options)
 
-    monkeypatch.setattr(registry, "read_adapter", counted)
-    stamp = registry._file_stamp
+    monkeypatch.setattr(adapter_registry, "read_adapter", counted)
+    stamp = adapter_registry._file_stamp
 
     def size_and_time(path: Path) -> tuple[int, ...]:
         """Without what `os.utime` cannot set: which inode it is, and when that was changed."""
         return stamp(path)[2:4] + stamp(path)[3:4]
 
-    monkeypatch.setattr(registry, "_file_stamp", size_and_time)
+    monkeypatch.setattr(adapter_registry, "_file_stamp", size_and_time)
     return found
 
 
@@ -286,7 +286,7 @@ def test_files_that_change_while_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows what was read: it is read again, and in the end refused."""
-    request, read = written(tmp_path / "a", 1.0), registry.read_adapter
+    request, read = written(tmp_path / "a", 1.0), adapter_registry.read_adapter
     times: list[int] = []
 
     def changing(*args: Any, **options: Any) -> Adapter:
@@ -296,13 +296,13 @@ def test_files_that_change_while_they_are_read(
             written(tmp_path / "a", 2.0 + len(times), LONG_AGO + len(times))
         return found
 
-    monkeypatch.setattr(registry, "read_adapter", changing)
+    monkeypatch.setattr(adapter_registry, "read_adapter", changing)
     limit = 2
     assert make().adapter(request).modules[0].a.reshape(-1)[0] == 3.0 and len(times) == 2
     limit, times[:] = 99, []
     with pytest.raises(InvalidRequestError, match="changes while it is read"):
         make().adapter(request)
-    assert len(times) == registry.TRIES
+    assert len(times) == adapter_registry.TRIES
 
 
 def test_many_threads_ask_for_many_adapters(tmp_path: Path) -> None:

@@ -94,4 +94,4 @@ def test_imports_inside_of_functions_count() -> None:
     """As do those for a type checker alone: both are of names that a reader must look up."""
     graph = imports("jax_engine")
     assert "jax_engine.operations.numba" in graph["jax_engine.operations.table"]
-    assert "jax_engine.models.gguf_file" in graph["jax_engine.models.load"]
+    assert "jax_engine.models.checkpoints.gguf.gguf_file" in graph["jax_engine.models.model_loader"]

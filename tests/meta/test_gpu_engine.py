@@ -17,10 +17,10 @@ from benchmarks.gpu.engine.limits import Card, step_work, weight_bytes
 from benchmarks.gpu.engine.models import FULL, MODELS, SMOKE, build, write_config
 from benchmarks.gpu.engine.table import RATIOS
 from benchmarks.step_profile.trace import attribute
-from jax_engine import aot_cases
-from jax_engine.models.read_config import read_hf_config
+from jax_engine.models.checkpoints.checkpoint import read_hf_config
 from jax_engine.operations import device
 from jax_engine.speculation.draft_model import DraftModelDrafter
+from jax_engine.worker import aot_cases
 from tests.meta.trees import ROOT
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.registry import config_from_hf
 
 NAMES_OF_DEPTH = ("num_hidden_layers", "n_layer", "n_layers")

@@ -9,8 +9,8 @@ import numpy as np
 from flax import nnx
 
 from jax_engine.layers.batch import make_batch
-from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.worker.kv_cache import kv_cache_shape
 
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_engine.models.quantization.opening import open_quantized
-from jax_engine.models.quantization.source import QuantizedSource
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.models.safetensors_raw import DTYPES
+from jax_engine.models.checkpoints.quantization.quantized_source import (
+    QuantizedSource,
+    open_quantized,
+)
+from jax_engine.models.checkpoints.safetensors_loader import DTYPES, SafetensorsSource
 from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import nf4
 

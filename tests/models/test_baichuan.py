@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine.models.families.baichuan import VOCABULARY_OF_2
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.models.registry import config_from_hf
 from reference.transformer import Transformer
 from reference.transformer_config import TransformerConfig, weight_shapes

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_engine.layer_spec import AttentionSpec, LatentSpec, NormSpec, QueryGrowth
 from jax_engine.layers.batch import make_batch, one_sequence
-from jax_engine.layers.positions import angles_of
-from jax_engine.rope_config import RopeConfig
+from jax_engine.layers.rotary import angles_of
+from jax_engine.model_spec import AttentionSpec, LatentSpec, NormSpec, QueryGrowth, RopeConfig
 
 # Two rotary embeddings and two rules of growth, not in the order of their numbers.
 SPECS = [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError, JaxEngineError, ModelNotFoundError, WeightsError
-from jax_engine.models.load import open_model
-from jax_engine.models.resolve import resolve_model
+from jax_engine.models.checkpoints.resolve import resolve_model
+from jax_engine.models.model_loader import open_model
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.golden import tiny_checkpoints as tiny

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine import LLM, WeightsError
-from jax_engine.models.load import open_model
-from jax_engine.models.quantization.modules import modules_of
+from jax_engine.models.checkpoints.quantization.method import modules_of
+from jax_engine.models.model_loader import open_model
 from tests.support.tiny_llama import random_weights, save_checkpoint, tiny_config
 
 CONFIG = tiny_config()  # 2 layers, 2 KV heads

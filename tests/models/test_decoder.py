@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
-from jax_engine.models.dummy import random_leaves
 from jax_engine.models.leaves import abstract_leaves, fill_state
-from jax_engine.models.load import abstract_decoder, load_model
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_loader import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
+from jax_engine.models.weight_loader import random_leaves
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats

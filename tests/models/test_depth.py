@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from jax_engine.models.load import abstract_decoder
+from jax_engine.models.model_loader import abstract_decoder
 from tests.golden.families.checkpoints import cases
 from tests.models.depths import at_depth
 from tests.models.paged import PagedRun

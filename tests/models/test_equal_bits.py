@@ -15,7 +15,7 @@ from flax import nnx
 
 from jax_engine.layers.batch import make_batch
 from jax_engine.models.decoder import Decoder
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.worker.kv_cache import kv_cache_shape
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import cases

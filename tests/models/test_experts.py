@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.layer_spec import ExpertsSpec, LayerSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import ExpertsSpec, LayerGroup, LayerSpec, ModelSpec
 from jax_engine.models.families.experts import grouped
 from jax_engine.models.registry import config_from_hf
 from tests.golden import tiny_checkpoints as tiny

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.load import load_model
-from jax_engine.weights.finite import all_finite
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.model_loader import load_model
+from jax_engine.weights.tensor_source import all_finite
 from tests.golden import tiny_checkpoints as tiny
 from tests.models import test_gguf_codes as gguf_codes
 from tests.models import test_quantised_models as quantised_models

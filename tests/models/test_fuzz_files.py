@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from jax_engine.errors import JaxEngineError
 from jax_engine.host_memory import _address_space
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.golden import tiny_checkpoints as tiny

@@ -11,12 +11,11 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.gguf.source import GgufSource
-from jax_engine.models.gguf.tensors import SUPPORTED_TYPES, decode
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.load import load_model
-from jax_engine.rope_config import RopeConfig
+from jax_engine.model_spec import RopeConfig
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import GgufSource, config_from_gguf
+from jax_engine.models.checkpoints.gguf.gguf_tensors import SUPPORTED_TYPES, decode
+from jax_engine.models.model_loader import load_model
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 from tests.models.llama_cpp import converted, metadata, permuted, write_gguf_file

@@ -12,12 +12,12 @@ from gguf.constants import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
 
 from jax_engine.errors import ConfigError, MissingPackageError, WeightsError
 from jax_engine.model_spec import ModelSpec
-from jax_engine.models.checkpoint import tensor_source
+from jax_engine.models.checkpoints.checkpoint import tensor_source
+from jax_engine.models.checkpoints.gguf.architectures import ARCHITECTURES
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
 from jax_engine.models.families.changed import changed
-from jax_engine.models.gguf.architectures import ARCHITECTURES
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from tests.golden.families.checkpoints import tensors_of
 from tests.models.llama_cpp import converted, metadata, write_case, write_gguf_file
 from tests.models.test_families import CASES, check_against_golden, write
@@ -130,7 +130,7 @@ def test_every_architecture_has_a_case_and_is_known_to_the_gguf_package() -> Non
 
 
 def test_a_gguf_package_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jax_engine.models.gguf.source.MODEL_ARCH_NAMES", {})
+    monkeypatch.setattr("jax_engine.models.checkpoints.gguf.gguf_source.MODEL_ARCH_NAMES", {})
     with pytest.raises(MissingPackageError, match=r"'gemma3'.*pip install --upgrade gguf"):
         load_model(str(file_of("gemma3", tmp_path / "m.gguf")))
 

@@ -11,10 +11,9 @@ from gguf.quants import dequantize
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.errors import ConfigError
-from jax_engine.models.gguf.codes import LAYOUTS
-from jax_engine.models.gguf.tensors import GgufTensors
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.load import load_model
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_tensors import LAYOUTS, GgufTensors
+from jax_engine.models.model_loader import load_model
 from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import gguf as oracle
 from tests.golden import tiny_checkpoints as tiny
@@ -88,7 +87,7 @@ MODELS = [
 def formats(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The formats of a CPU's kernels, or those of other devices."""
     if request.param == "xla":
-        monkeypatch.setattr("jax_engine.operations.formats.on_numba", lambda dtype: False)
+        monkeypatch.setattr("jax_engine.operations.table.on_numba", lambda dtype: False)
 
 
 @pytest.mark.usefixtures("formats")

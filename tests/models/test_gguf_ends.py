@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.gguf.ends import end_tokens
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
+from jax_engine.models.checkpoints.gguf import end_tokens
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.models.test_gguf import write_gguf

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jax_engine.layers.rotary import inverse_frequencies
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.hf_overrides import overridden
+from jax_engine.model_spec import RopeConfig
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
+from jax_engine.models.hf_fields import overridden
 from jax_engine.models.registry import config_from_hf
-from jax_engine.rope_config import RopeConfig
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.test_gguf import gguf_tensors, write_gguf
 

@@ -76,7 +76,7 @@ def test_a_limit_of_addresses(tmp_path: Path) -> None:
         import jax, resource, sys
         from jax_engine.errors import OutOfMemoryError
         from jax_engine.host_memory import _address_space
-        from jax_engine.models.load import load_model
+        from jax_engine.models.model_loader import load_model
         jax.numpy.zeros(1).block_until_ready()  # XLA's threads have their stacks before
         limit = _address_space() + (600 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

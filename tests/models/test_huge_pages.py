@@ -13,7 +13,7 @@ import pytest
 
 from jax_engine.models import huge_pages
 from jax_engine.models.huge_pages import HUGE_PAGE, can_gather, empty, gather, gather_in_background
-from jax_engine.models.load_leaves import aligned_empty
+from jax_engine.models.weight_loader import aligned_empty
 from tests.support.patience import HANG_S
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")

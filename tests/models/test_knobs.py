@@ -10,10 +10,10 @@ from flax import nnx
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.leaves import abstract_leaves, fill_state, transforms_of
-from jax_engine.models.load_leaves import load_leaves
+from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.weight_loader import load_leaves
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats

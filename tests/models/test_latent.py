@@ -9,13 +9,13 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.errors import ConfigError
-from jax_engine.layer_spec import AttentionSpec, HeadNormSpec, LatentSpec, NormSpec
-from jax_engine.models.dummy import random_leaves
+from jax_engine.model_spec import AttentionSpec, HeadNormSpec, LatentSpec, NormSpec
 from jax_engine.models.leaves import abstract_leaves, fill_state
-from jax_engine.models.load import abstract_decoder
+from jax_engine.models.model_loader import abstract_decoder
 from jax_engine.models.registry import config_from_hf
+from jax_engine.models.weight_loader import random_leaves
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
-from jax_engine.worker.shares_of_devices import shares_of_model
+from jax_engine.worker.memory import shares_of_model
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens, tensors_of

@@ -9,9 +9,9 @@ import pytest
 
 from jax_engine import LLM, InvalidRequestError, PoolingParams, SamplingParams
 from jax_engine.errors import WeightsError
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.pooling_recipe import PoolingRecipe, recipe_of_directory
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
+from jax_engine.models.model_config import PoolingRecipe, recipe_of_directory
 from tests.engine.test_prompt_states import hidden_states
 from tests.models.test_gguf import write_gguf
 from tests.support.tiny_llama import tiny_llama

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine.models.default_model import default_model_path
+from jax_engine.models.checkpoints.default_model import default_model_path
 from tests.meta.trees import ROOT
 from tests.models.test_gguf_codes import write_quantised
 
@@ -14,7 +14,7 @@ from tests.models.test_gguf_codes import write_quantised
 LOAD = """
 import sys, threading
 from pathlib import Path
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 
 def taken():
     fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())

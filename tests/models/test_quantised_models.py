@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from reference.quantization import awq, compressed_tensors, fp8, gptq, mxfp4, nf4, squeezellm
 from tests.golden import tiny_checkpoints as tiny
 from tests.golden.families.checkpoints import PROMPT, cases, draw

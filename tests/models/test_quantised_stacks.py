@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.models.load import open_model
+from jax_engine.models.model_loader import open_model
 from jax_engine.weights.coded_stacks import BACKEND, CodedStacks
 from jax_engine.weights.dense import IndexedDense
 from pallas_kernels.quantized_matmul import backend_for
@@ -30,8 +30,8 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
         except ValueError:
             return "xla"
 
-    monkeypatch.setattr("jax_engine.operations.formats.on_numba", lambda dtype: False)
-    monkeypatch.setattr("jax_engine.operations.formats.backend_for", chosen)
+    monkeypatch.setattr("jax_engine.operations.table.on_numba", lambda dtype: False)
+    monkeypatch.setattr("jax_engine.operations.table.backend_for", chosen)
 
 
 @pytest.mark.slow

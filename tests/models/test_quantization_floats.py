@@ -10,8 +10,8 @@ import pytest
 import safetensors
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.quantization.opening import open_quantized
-from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.quantization.quantized_source import open_quantized
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import E4M3, Kind
 from reference.quantization import fp8, mxfp4, nvfp4
 from tests.models.quantised_files import (

@@ -13,10 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
-from jax_engine.models.quantization.opening import METHODS, open_quantized
-from jax_engine.models.quantization.packing import unpack_stream, unpack_words
-from jax_engine.models.quantization.source import QuantizedSource
-from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.quantization.matrices import unpack_stream, unpack_words
+from jax_engine.models.checkpoints.quantization.quantized_source import (
+    METHODS,
+    QuantizedSource,
+    open_quantized,
+)
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import numbers, row_dtype
 from jax_engine.weights.tensor_source import CodesSource
 from reference.quantization import (

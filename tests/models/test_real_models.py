@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.golden import tiny_checkpoints
 from tests.models.paged import PagedRun

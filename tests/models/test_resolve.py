@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
-from jax_engine.models import default_model
-from jax_engine.models.resolve import resolve_model
+from jax_engine.models.checkpoints import default_model
+from jax_engine.models.checkpoints.resolve import resolve_model
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 
@@ -163,6 +163,6 @@ def test_a_failing_pip_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_importing_the_loader_starts_no_download() -> None:
-    code = "import jax_engine.models.default_model as d; print(d.REQUIREMENT)"
+    code = "import jax_engine.models.checkpoints.default_model as d; print(d.REQUIREMENT)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == default_model.REQUIREMENT

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.layers.rotary import inverse_frequencies
-from jax_engine.rope_config import RopeConfig
+from jax_engine.model_spec import RopeConfig
 from reference.rope import rope_frequencies
 
 FACTORS = st.floats(1.0, 64.0)

@@ -13,7 +13,7 @@ from flax import nnx
 
 from cpu_kernels.linear.panels import take_rows
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
-from jax_engine.models.load import LoadedModel, load_model
+from jax_engine.models.model_loader import LoadedModel, load_model
 from jax_engine.models.registry import config_from_hf
 from jax_engine.weights.format import VALUES, Weight
 from jax_engine.weights.panels import PANELS

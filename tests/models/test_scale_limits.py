@@ -14,9 +14,8 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from jax_engine.models.gguf.codes import LAYOUTS
-from jax_engine.models.gguf.tensors import GgufTensors
-from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_tensors import LAYOUTS, GgufTensors
 from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import (
     awq,

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine.models.gguf.source import GgufSource
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.load import load_model
+from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
+from jax_engine.models.checkpoints.gguf.gguf_source import GgufSource, config_from_gguf
+from jax_engine.models.model_loader import load_model
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer, TransformerConfig

@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.layer_spec import LayerSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
-from jax_engine.models.dummy import random_leaves
+from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
 from jax_engine.models.families import llama
 from jax_engine.models.leaves import abstract_leaves, fill_state
-from jax_engine.models.load import abstract_decoder, load_model
+from jax_engine.models.model_loader import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
-from jax_engine.rope_config import RopeConfig
+from jax_engine.models.weight_loader import random_leaves
 from reference.transformer import Transformer, TransformerConfig
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jax_engine.models.leaves import abstract_leaves, transforms_of
-from jax_engine.models.load import abstract_decoder
+from jax_engine.models.model_loader import abstract_decoder
 from jax_engine.models.registry import FAMILIES, config_from_hf
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph

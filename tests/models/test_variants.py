@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.load import load_model, open_model
+from jax_engine.models.model_loader import load_model, open_model
 from jax_engine.models.registry import config_from_hf
 from tests.golden.families.checkpoints import cases, tensors_of
 

@@ -11,10 +11,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
-from jax_engine.models.load import open_model
-from jax_engine.models.resolve import HubOptions, resolve_model
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.models.weight_files import INDEX, WHOLE, chosen_files
+from jax_engine.models.checkpoints.resolve import (
+    INDEX,
+    WHOLE,
+    HubOptions,
+    chosen_files,
+    resolve_model,
+)
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.model_loader import open_model
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 

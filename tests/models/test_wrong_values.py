@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jax_engine.errors import ConfigError, JaxEngineError, OutOfMemoryError, WeightsError
-from jax_engine.models.load import load_model, open_model
+from jax_engine.models.model_loader import load_model, open_model
 from jax_engine.models.registry import config_from_hf
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint

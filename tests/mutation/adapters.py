@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
         ("odd = (token % 2 == 1)", "odd = (token % 2 == 0)", "the neighbour's column is looked up"),
     ),
     *plant(
-        "jax_engine/lora/leaves.py",
+        "jax_engine/lora/adapted_leaves.py",
         MERGED,
         ("scaling = np.float32(one.scaling)", "scaling = np.float32(1)",
          "the scaling is forgotten"),
@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
          "        first = 0\n        made[A][first :", "all parts' A's go to the first"),
     ),
     *plant(
-        "jax_engine/lora/leaves.py",
+        "jax_engine/lora/adapted_leaves.py",
         AS_PEFT,
         ("np.multiply(one.bias, scaling,", "np.multiply(one.bias, np.float32(1),",
          "a bias is not scaled, unlike PEFT's"),
@@ -84,7 +84,7 @@ MUTANTS: list[Mutant] = [
          "made[RANKS][part] = one.rank, False", "slots have no biases"),
     ),
     *plant(
-        "jax_engine/worker/adapter_slots.py",
+        "jax_engine/lora/slot_weights.py",
         SLOTS,
         ("changed | self._changed[slot - 1]", "changed",
          "modules of the adapter before stay in a slot"),
@@ -142,7 +142,7 @@ MUTANTS: list[Mutant] = [
          "the twin takes a GPU's padding for biases"),
     ),
     *plant(
-        "jax_engine/worker/adapter_slots.py",
+        "jax_engine/lora/slot_weights.py",
         ON_A_GPU,
         ("bias_rows=this_device().bias_rows", "bias_rows=1", "a GPU's slots are a CPU's"),
     ),

@@ -105,7 +105,7 @@ MANAGER: list[Mutant] = plant(
 )
 
 POOL: list[Mutant] = plant(
-    f"{FOLDER}/block_pool.py",
+    f"{FOLDER}/blocks.py",
     TESTS,
     ("self.refs[block] = 1", "self.refs[block] = 0", "a new block has no reference"),
     (
@@ -187,7 +187,7 @@ CACHE: list[Mutant] = plant(
 )
 
 SWAPPING: list[Mutant] = plant(
-    f"{FOLDER}/swapping.py",
+    f"{FOLDER}/blocks.py",
     TESTS,
     (
         "target.share(mapping[block])",
@@ -213,7 +213,7 @@ SWAPPING: list[Mutant] = plant(
 )
 
 TABLE: list[Mutant] = plant(
-    f"{FOLDER}/block_table.py",
+    f"{FOLDER}/blocks.py",
     TESTS,
     (
         "self.num_tried = 0\n        self.registers = False",

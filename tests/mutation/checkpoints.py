@@ -2,7 +2,7 @@
 
 from tests.mutation.planting import Mutant, plant
 
-HERE = "jax_engine/models/quantization"
+HERE = "jax_engine/models/checkpoints/quantization"
 
 
 def _tests(*names: str) -> tuple[str, ...]:
@@ -14,13 +14,13 @@ TABLES, SOURCE = _tests("tables"), _tests("source")
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/models/safetensors_raw.py",
+        "jax_engine/models/checkpoints/safetensors_loader.py",
         SOURCE,
         ('"I32": np.dtype("<i4")', '"I32": np.dtype("<u4")', "codes lose their sign"),
         ("self._start = 8 + int(", "self._start = int(", "numbers begin in the header"),
     ),
     *plant(
-        f"{HERE}/packing.py",
+        f"{HERE}/matrices.py",
         SOURCE,
         (
             "missing = -raw.shape[1] % bits",
@@ -31,7 +31,7 @@ MUTANTS: list[Mutant] = [
         ("in_word = 32 // bits", "in_word = 32 / bits", "codes go on in the next word"),
     ),
     *plant(
-        f"{HERE}/grouped.py",
+        f"{HERE}/matrices.py",
         GPTQ,
         (
             "= -(scales * self.zeros())",
@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/grouped.py",
+        f"{HERE}/matrices.py",
         FLOATS,
         (
             "(scales.astype(np.float16).astype(np.float32) == scales).all()",
@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
         ("if num_inputs % group:", "if num_inputs < group:", "a group that ends early"),
     ),
     *plant(
-        f"{HERE}/integers.py",
+        f"{HERE}/compressed_tensors.py",
         COMPRESSED,
         (
             "return version >= FIRST_STREAM",
@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
         ("(counts < 0).any()", "False", "outliers in no order"),
     ),
     *plant(
-        f"{HERE}/source.py",
+        f"{HERE}/quantized_source.py",
         FLOATS,
         (
             'return first._replace(scale_dtype="float32")',
@@ -178,7 +178,7 @@ MUTANTS: list[Mutant] = [
         ("here.T if self.turned else here", "here", "gpt-oss's numbers are not turned"),
     ),
     *plant(
-        f"{HERE}/source.py",
+        f"{HERE}/quantized_source.py",
         SOURCE,
         (
             'out["kind"] = self.kinds.index(kind)',
@@ -188,7 +188,7 @@ MUTANTS: list[Mutant] = [
         ("if len(kinds) > MAX_KINDS:", "if False:", "kinds that an index cannot tell apart"),
     ),
     *plant(
-        f"{HERE}/opening.py",
+        f"{HERE}/quantized_source.py",
         _tests("floats", "gptq"),
         ("if asked not in (None, found) and", "if False and", "another method than was asked for"),
         (
@@ -198,7 +198,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/modules.py",
+        f"{HERE}/method.py",
         FLOATS,
         (
             "if names.keys() == {WEIGHT} and",
@@ -207,7 +207,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/parts.py",
+        f"{HERE}/method.py",
         _tests("gptq", "tables"),
         ("a >= 1 if b is None else a == b", "b is None or a == b", "sizes of zero"),
         ("if dtype not in dtypes:", "if False:", "parts of any dtype"),

@@ -32,7 +32,7 @@ MUTANTS: list[Mutant] = [
         ("for name in others:", "for name in ():", "q's order of columns is taken for all"),
     ),
     *plant(
-        f"{FOLDER}/row_moves.py",
+        f"{FOLDER}/transforms.py",
         CODED,
         (
             "case Stack(part=part) | Heads(part=part):",
@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
         ("np.repeat(scales, times, axis=-1)", "np.tile(scales, times)", "scales by turns"),
     ),
     *plant(
-        f"{FOLDER}/coded_panels.py",
+        f"{FOLDER}/panels.py",
         CODED,
         (
             "any(count % COLUMNS for one in layers",
@@ -105,13 +105,13 @@ MUTANTS: list[Mutant] = [
         ("[:groups, here] = lowest.T", "[:groups] = lowest.T.mean()", "a minimum for all"),
     ),
     *plant(
-        "jax_engine/operations/formats.py",
+        "jax_engine/operations/table.py",
         CHOICE,
         ("if len(matrix.shape) == 2 else None", "if True else None", "experts"),
         ("backend_for(*stacks.call(matrix)) == BACKEND", "True", "on any device"),
     ),
     *plant(
-        f"{FOLDER}/stacks.py",
+        f"{FOLDER}/format.py",
         CODED,
         ("index_of(layer) * each", "index_of(layer)", "experts of other layers"),
         (
@@ -121,7 +121,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/models/gguf/codes.py",
+        "jax_engine/models/checkpoints/gguf/gguf_tensors.py",
         GGUF,
         ("first & 63, last & 15 | first >> 6 << 4", "first & 63, last & 15", "high bits are lost"),
         (
@@ -133,13 +133,13 @@ MUTANTS: list[Mutant] = [
         ("_planes(low, 4, 64) |", "_planes(low, 4, 32) |", "low bits of Q6_K in planes of 32"),
     ),
     *plant(
-        "jax_engine/models/gguf/tensors.py",
+        "jax_engine/models/checkpoints/gguf/gguf_tensors.py",
         GGUF,
         ("(element or 0) * len(rows) * row_bytes", "0", "every expert is the first one"),
         ("self.kinds().index(kind)", "0", "all rows are of the first kind"),
     ),
     *plant(
-        "jax_engine/models/coded_leaves.py",
+        "jax_engine/models/leaves.py",
         CHECKPOINTS,
         ("ordered = ordered or is_ordered(", "ordered = ordered and is_ordered(", "no act-order"),
         (
@@ -149,7 +149,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/operations/formats.py",
+        "jax_engine/operations/table.py",
         (*CODED, "tests/properties/test_quantised_weights.py"),
         (
             "if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):",

@@ -9,7 +9,7 @@ DOCTOR_TESTS = ("tests/commands/test_doctor.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/cli_config.py",
+        "jax_engine/cli.py",
         FLAG_TESTS,
         (
             "if value is not None and not given & set(flags[name].option_strings):",
@@ -24,20 +24,20 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/commands/batch_files/lines.py",
+        "jax_engine/commands/batch_file.py",
         FILE_TESTS,
         ("if first != number:", "if False:", "two requests share a custom id"),
         ("{**self._defaults, **found}", "{**found, **self._defaults}", "flags replace fields"),
         ("self._skip_rest()\n", "pass\n", "the rest of a long line is read as lines"),
     ),
     *plant(
-        "jax_engine/commands/answering/server_events.py",
+        "jax_engine/commands/answers.py",
         ANSWER_TESTS,
         ('removeprefix(" ")', "lstrip()", "an event's text loses its indent"),
         ("elif not line and data:", "elif not line:", "a comment is an event without data"),
     ),
     *plant(
-        "jax_engine/commands/diagnosis/finding.py",
+        "jax_engine/commands/diagnosis.py",
         DOCTOR_TESTS,
         ("except Exception as error:", "except OSError as error:", "doctor ends in a traceback"),
     ),

@@ -16,7 +16,7 @@ FOLDER = "jax_engine/engine"
 
 REQUESTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/request_checks.py",
+        f"{FOLDER}/request.py",
         SHELL,
         ("cache_salt=parsed.cache_salt,", "cache_salt=None,", "a salt never reaches the cache"),
     ),
@@ -57,7 +57,7 @@ REQUESTS: list[Mutant] = [
         ('salt = prompt.get("cache_salt")', "salt = None", "a salt is not read"),
     ),
     *plant(
-        f"{FOLDER}/deadlines.py",
+        f"{FOLDER}/running_requests.py",
         DEADLINES,
         (
             "self._numbers.get(entry[2]) == entry[1]",
@@ -143,7 +143,7 @@ OUTPUTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/token_logprobs.py",
+        f"{FOLDER}/results.py",
         SHELL,
         ("list(range(1, len(tops) + 1))", "list(range(len(tops)))", "ranks begin at 0"),
         (
@@ -153,7 +153,7 @@ OUTPUTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/step_outputs.py",
+        f"{FOLDER}/pipeline.py",
         ("tests/engine/test_step_outputs.py", *SHELL),
         (
             "        row += item.num_tokens",
@@ -235,7 +235,7 @@ STEPS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         FAILED,
         (
             "self.waiting, self.running, self.swapped = [], [], []",
@@ -275,7 +275,7 @@ COUNTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/request_metrics.py",
+        f"{FOLDER}/stats.py",
         SHELL,
         (
             "request.results.num_generated",
@@ -313,7 +313,7 @@ COUNTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/request_metrics.py",
+        f"{FOLDER}/stats.py",
         RECORDER,
         ("decode / (longest - 1)", "decode / longest", "a token has no one before it"),
         (
@@ -325,7 +325,7 @@ COUNTS: list[Mutant] = [
         ('self._reasons["error"] += count', "pass", "failed steps end nobody"),
     ),
     *plant(
-        f"{FOLDER}/step_outputs.py",
+        f"{FOLDER}/pipeline.py",
         SHELL,
         (
             "            seq.token_time = now\n        results",
@@ -344,7 +344,7 @@ COUNTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/metrics.py",
+        "jax_engine/engine/metrics.py",
         SHELL,
         ("self.sum += value * times", "self.sum = value", "a histogram's sum is its last value"),
         (
@@ -369,7 +369,7 @@ COUNTS: list[Mutant] = [
 
 CORE: list[Mutant] = [
     *plant(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         ("tests/core/test_step_ahead.py", *SHELL),
         (
             "computed, group.cache_salt)",
@@ -397,7 +397,7 @@ CORE: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         SHELL,
         ("cache_salt=group.cache_salt,", "cache_salt=None,", "blocks are cached without a salt"),
     ),

@@ -31,7 +31,7 @@ MUTANTS: list[Mutant] = [
         ("start=size - rotated)", "start=0)", "neighbours in the plain part change places"),
     ),
     *plant(
-        "jax_engine/layers/router.py",
+        "jax_engine/layers/experts.py",
         GROUPS,
         ("min(spec.judged, experts", "min(2, experts", "V2's groups are judged by two experts"),
     ),

@@ -95,7 +95,7 @@ REST: list[Mutant] = [
         ("if self.bias is not None:", "if False:", "the bias is not added"),
     ),
     *plant(
-        f"{FOLDER}/embedding.py",
+        f"{FOLDER}/linear.py",
         PLAIN,
         ("take_rows(token_ids)", "take_rows(token_ids + 1)", "the next token's vector"),
     ),
@@ -106,7 +106,7 @@ REST: list[Mutant] = [
         ("-(-length // BLOCK_SIZE)", "length // BLOCK_SIZE", "no block for the last tokens"),
     ),
     *plant(
-        f"{FOLDER}/positions.py",
+        f"{FOLDER}/rotary.py",
         BATCH,
         (
             "rotary_angles(positions, *",

@@ -58,7 +58,7 @@ MUTANTS: list[Mutant] = [
          "ranks that are not the configuration's"),
     ),
     *plant(
-        "jax_engine/lora/assemble.py",
+        "jax_engine/lora/adapter_tensors.py",
         PEFT,
         ('    if not tensors.keys() >= {"a", "b"}:\n', '    if "a" not in tensors:\n',
          "A without B"),
@@ -66,14 +66,14 @@ MUTANTS: list[Mutant] = [
         ("        if place.part in parts:\n", "        if False:\n", "two tensors for one place"),
     ),
     *plant(
-        "jax_engine/lora/stored.py",
+        "jax_engine/lora/adapter_tensors.py",
         PEFT,
         ("        if not all_finite(values):\n", "        if False:\n", "NaN"),
         ('native = array.dtype.newbyteorder("=")', "native = array.dtype",
          "the other byte order is refused"),
     ),
     *plant(
-        "jax_engine/lora/gguf.py",
+        "jax_engine/lora/gguf_adapter.py",
         GGUF,
         ("tensor.load()[rows.order]", "tensor.load()", "rows of q and k stay in llama.cpp's order"),
         ("tensor.load()[rows.order]", "tensor.load()[np.argsort(rows.order)]",
@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
          "rows in the order of another architecture"),
     ),
     *plant(
-        "jax_engine/lora/patterns.py",
+        "jax_engine/lora/peft_config.py",
         PATTERNS,
         ("for _ in range(min(least, longest)):", "for _ in range(least):",
          "a hundred million empty repetitions"),

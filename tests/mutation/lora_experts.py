@@ -11,7 +11,7 @@ BIASES = ("tests/worker/test_expert_adapters.py", "-k=bias_of_keys")
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/lora/experts.py",
+        "jax_engine/lora/peft.py",
         FILES,
         ("(-1, rank, count)), (2, 0, 1)", "(-1, count, rank)), (1, 0, 2)",
          "B has all ranks of an expert side by side"),
@@ -49,13 +49,13 @@ MUTANTS: list[Mutant] = [
          "routers are not found by transformers' names"),
     ),
     *plant(
-        "jax_engine/lora/gguf.py",
+        "jax_engine/lora/gguf_adapter.py",
         ("tests/lora/test_gguf.py",),
         ("        if stem.endswith(EXPERTS):\n", "        if False:\n",
          "a GGUF file's experts are those of another model"),
     ),
     *plant(
-        "jax_engine/lora/leaves.py",
+        "jax_engine/lora/adapted_leaves.py",
         MERGED,
         ("made[A][expert, first : first + one.rank]", "made[A][0, first : first + one.rank]",
          "all experts' A's go to the first"),
@@ -66,13 +66,13 @@ MUTANTS: list[Mutant] = [
          "the first head alone has keys"),
     ),
     *plant(
-        "jax_engine/lora/leaves.py",
+        "jax_engine/lora/adapted_leaves.py",
         BIASES,
         ("made[RANKS][:, 0] = one.rank, one.bias is not None",
          "made[RANKS][:, 0] = one.rank, False", "values have no biases"),
     ),
     *plant(
-        "jax_engine/lora/leaves.py",
+        "jax_engine/lora/adapted_leaves.py",
         TURNED,
         ("made_of.read_into(_Rows(values, is_turned(made_of)), made[B], words)\n\n\ndef _of_layer",
          "made_of.read_into(_Rows(values), made[B], words)\n\n\ndef _of_layer",
@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
          "all rows have the first expert's adapter"),
     ),
     *plant(
-        "jax_engine/worker/adapter_slots.py",
+        "jax_engine/lora/slot_weights.py",
         TAKEN,
         ("(0, slot * layout.choices)", "(0, slot)", "an adapter's experts go to its neighbour"),
     ),
@@ -97,7 +97,7 @@ MUTANTS: list[Mutant] = [
          "rows have the next expert's adapter"),
     ),
     *plant(
-        "jax_engine/layers/router.py",
+        "jax_engine/layers/experts.py",
         MERGED,
         ("logits = low.added_to(logits)", "pass", "routers have no adapters"),
     ),

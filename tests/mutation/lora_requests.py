@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
          "experts' weights are asked for"),
     ),
     *plant(
-        "jax_engine/lora/registry.py",
+        "jax_engine/lora/adapter_registry.py",
         REGISTRY,
         ("version is None or version.stamp != stamp", "version is None",
          "files that changed are not read again"),
@@ -58,7 +58,7 @@ MUTANTS: list[Mutant] = [
          "if digest is not None:", "what another id means is removed"),
     ),
     *plant(
-        "jax_engine/lora/registry.py",
+        "jax_engine/lora/adapter_registry.py",
         REGISTRY,
         ("            held = self._alive.get(digest)\n", "            held = None\n",
          "a version in memory needs its files"),
@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
          "another version is given than the one that is meant"),
     ),
     *plant(
-        "jax_engine/serving/openai/adapters.py",
+        "jax_engine/serving/served_adapters.py",
         SERVER,
         ("        if self._named.get(module.name) is not before:\n", "        if False:\n",
          "a name is loaded under an id that was unloaded"),
@@ -80,13 +80,13 @@ MUTANTS: list[Mutant] = [
          "        return NamedAdapter(new, templates)\n", "a name goes by its files"),
     ),
     *plant(
-        "jax_engine/commands/batch_files/running.py",
+        "jax_engine/commands/batch_run.py",
         ("tests/commands/test_generate_runs.py",),
         ("        await service.adapters.load_all(self.settings.lora_modules)\n", "",
          "a file's requests find no adapters"),
     ),
     *plant(
-        "jax_engine/lora/registry.py",
+        "jax_engine/lora/adapter_registry.py",
         TEXTS,
         ("(FILE, WEIGHTS, *TOKENIZER_FILES)", "(FILE, WEIGHTS)",
          "a tokenizer that changed is not noticed"),
@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
          "an adapter's tokenizer is not read"),
     ),
     *plant(
-        "jax_engine/lora/own_texts.py",
+        "jax_engine/lora/adapter_templates.py",
         TEXTS,
         ("if index <= last and token not in own:", "if token not in own:",
          "a padded vocabulary is another one"),
@@ -116,7 +116,7 @@ MUTANTS: list[Mutant] = [
          "an adapter's template for tools is not used"),
     ),
     *plant(
-        "jax_engine/engine/conversations.py",
+        "jax_engine/engine/prompts.py",
         TEXTS,
         ("        if given or one is None or not one.lora_path:\n",
          "        if one is None or not one.lora_path:\n",
@@ -126,7 +126,7 @@ MUTANTS: list[Mutant] = [
         ("template and one.lora_name)", "None)", "an adapter's broken template is not named"),
     ),
     *plant(
-        "jax_engine/serving/openai/prompts.py",
+        "jax_engine/serving/api/request_prompts.py",
         SERVER,
         ("        chat_template=chat.chat_template or settings.chat_template,\n",
          "        chat_template=chat.chat_template,\n",
@@ -135,7 +135,7 @@ MUTANTS: list[Mutant] = [
          "an adapter's template is not used"),
     ),
     *plant(
-        "jax_engine/engine/lora_info.py",
+        "jax_engine/engine/stats.py",
         ENGINE,
         ("runs = bool(one.group.adapter_slot)", "runs = True", "who waits is said to run"),
         ("digests[runs].add(one.group.adapter.digest)",
@@ -144,7 +144,7 @@ MUTANTS: list[Mutant] = [
         ("pinned.get(digest, 0)", "1", "a slot that nobody uses is said to be used"),
     ),
     *plant(
-        "jax_engine/serving/openai/service.py",
+        "jax_engine/serving/api/service.py",
         SERVER,
         ("        if own is None or self.settings.chat_template is not None:\n",
          "        if own is None:\n", "calls are read as a template that is not used"),
@@ -161,7 +161,7 @@ MUTANTS: list[Mutant] = [
         ("        self._idle.clear()\n", "", "what was forgotten may be replaced"),
     ),
     *plant(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         SLOTS,
         ("        return self.slots.has_room_for(group.adapter)\n", "        return True\n",
          "nobody waits for a slot"),
@@ -175,7 +175,7 @@ MUTANTS: list[Mutant] = [
          "slots of a runner that has forgotten them"),
     ),
     *plant(
-        "jax_engine/core/make_step.py",
+        "jax_engine/core/scheduler_output.py",
         SLOTS,
         ("history, 0, group.adapter_slot)", "history)", "rows without adapters"),
         ("len(drafts), group.adapter_slot\n", "len(drafts)\n", "guesses are verified by the base"),
@@ -204,12 +204,12 @@ MUTANTS: list[Mutant] = [
          "the device's slots are not asked for"),
     ),
     *plant(
-        "jax_engine/engine/request_checks.py",
+        "jax_engine/engine/request.py",
         FIELDS,
         ("            adapter=adapter,\n", "", "a request loses its adapter"),
     ),
     *plant(
-        "jax_engine/engine/batch.py",
+        "jax_engine/engine/calls.py",
         ENGINE,
         ("            if id(one) not in made:\n", "            if True:\n",
          "arrays are hashed for each prompt"),
@@ -224,7 +224,7 @@ MUTANTS: list[Mutant] = [
          "params.sampling_params(), use_tqdm=use_tqdm\n", "a search loses its adapter"),
     ),
     *plant(
-        "jax_engine/serving/wire_params.py",
+        "jax_engine/serving/messages.py",
         ENGINE,
         ("os.path.abspath(lora.lora_path)", "lora.lora_path", "a path of another folder"),
     ),

@@ -21,7 +21,7 @@ LOADING: list[Mutant] = [
         ('("gate", "up")', '("up", "gate")', "gate and up are swapped"),
     ),
     *plant(
-        f"{FOLDER}/checkpoint.py",
+        f"{FOLDER}/checkpoints/checkpoint.py",
         SAFETENSORS,
         (
             "if config.spec.tied:",
@@ -30,12 +30,12 @@ LOADING: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/check_tensors.py",
+        f"{FOLDER}/checkpoints/checkpoint.py",
         ("tests/models/test_fuzz_files.py", *SAFETENSORS),
         ("if found != shape:", "if len(found) != len(shape):", "any size will do"),
     ),
     *plant(
-        f"{FOLDER}/load_leaves.py",
+        f"{FOLDER}/weight_loader.py",
         ("tests/weights/test_loading.py",),
         (
             "name: array[index]",
@@ -44,7 +44,7 @@ LOADING: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/gguf/llamas.py",
+        f"{FOLDER}/checkpoints/gguf/architectures.py",
         GGUF,
         (
             "rope_halves(k, spec.num_kv_heads",
@@ -58,7 +58,7 @@ LOADING: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/gguf/architecture.py",
+        f"{FOLDER}/checkpoints/gguf/header.py",
         GGUF,
         (
             "self.fields.head_count_kv or self.fields.head_count",
@@ -69,7 +69,7 @@ LOADING: list[Mutant] = [
         ("layer % pattern != 0", "layer % pattern == 0", "the window on the other layers"),
     ),
     *plant(
-        f"{FOLDER}/gguf/rope.py",
+        f"{FOLDER}/checkpoints/gguf/header.py",
         GGUF,
         (
             "own = 1.0 + 0.1 * float(np.log(factor))",
@@ -78,29 +78,29 @@ LOADING: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/gguf/source.py",
+        f"{FOLDER}/checkpoints/gguf/gguf_source.py",
         GGUF,
         ("if undo is not None:", "if False:", "llama.cpp's order of rows is kept"),
         ("if shape != expected:", "if False:", "parts are read beyond their ends"),
     ),
     *plant(
-        f"{FOLDER}/gguf/tensors.py",
+        f"{FOLDER}/checkpoints/gguf/gguf_tensors.py",
         GGUF,
         ("first = (element or 0) *", "first = 0 *", "all experts are the first one"),
     ),
     *plant(
-        f"{FOLDER}/gguf/gemmas.py",
+        f"{FOLDER}/checkpoints/gguf/architectures.py",
         GGUF,
         ("AddOne(stored, -1)", "stored", "one is added to Gemma's norms twice"),
         ("if fields.block_count == largest:", "if False:", "the 27B's scale is the others'"),
     ),
     *plant(
-        f"{FOLDER}/gguf/fused.py",
+        f"{FOLDER}/checkpoints/gguf/architectures.py",
         GGUF,
         ("(queries, 1, 1)", "(1, queries, 1)", "Falcon's keys are taken for queries"),
     ),
     *plant(
-        "jax_engine/tokenization/sentencepiece_file.py",
+        "jax_engine/tokenization/old_tokenizers.py",
         OLD_TOKENIZERS,
         ("(byte & 0x7F) << shift", "byte << shift", "numbers keep their mark of more to come"),
         ("squeezes=bool(normalizer.get(4", "squeezes=bool(normalizer.get(3", "the wrong setting"),
@@ -171,7 +171,7 @@ LOADING: list[Mutant] = [
         ("clip_qkv=None, sliding", "sliding", "OLMoE's bound is not there"),
     ),
     *plant(
-        f"{FOLDER}/dummy.py",
+        f"{FOLDER}/weight_loader.py",
         SAFETENSORS,
         (
             "jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))",
@@ -191,18 +191,18 @@ LOADING: list[Mutant] = [
         ("and key not in read", "and False", "keys of RoPE are overlooked"),
     ),
     *plant(
-        f"{FOLDER}/bare_names.py",
+        f"{FOLDER}/checkpoints/checkpoint.py",
         VARIANTS,
         ("if embedding in names or bare not in names:", "if True:", "bare names are missing"),
         ("name if name in self._heads else", "", "the head is renamed, too"),
     ),
     *plant(
-        f"{FOLDER}/check_tensors.py",
+        f"{FOLDER}/checkpoints/checkpoint.py",
         VARIANTS,
         ("num_layers + extra_layers", "num_layers", "GLM-4.5's last layer has no place"),
     ),
     *plant(
-        f"{FOLDER}/weight_files.py",
+        f"{FOLDER}/checkpoints/resolve.py",
         VARIANTS,
         ("    if pickled:", "    if False:", "pickles are not named"),
     ),
@@ -241,7 +241,7 @@ SPECIFICATION: list[Mutant] = [
         ("len(shapes) != 1", "len(shapes) == 0", "a cache of two shapes is accepted"),
     ),
     *plant(
-        f"{FOLDER}/dummy.py",
+        f"{FOLDER}/weight_loader.py",
         ("tests/models/test_specification.py",),
         (
             "jnp.asarray(leaf.layers)",
@@ -252,7 +252,7 @@ SPECIFICATION: list[Mutant] = [
 ]
 
 SCORES: list[Mutant] = plant(
-    f"{FOLDER}/heads.py",
+    f"{FOLDER}/pooling_heads.py",
     HEADS,
     ("@ self.weight.T + self.bias", "@ self.weight.T", "the bias is not added"),
     ("if logits.shape[-1] == 1:", "if False:", "a single score is always 1"),

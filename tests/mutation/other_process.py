@@ -10,7 +10,7 @@ WAITS, STARTS, IDLE = (*ENDS, "-kcomputes"), (*ENDS, "-kstopped_before"), (*ENDS
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/processes/runner_server.py",
+        "jax_engine/processes/runner_process.py",
         TESTS,
         ("if self._error is None:", "if True:", "calls behind a failed one are carried out"),
         ('if call.method == "recover":', "if False:", "no runner recovers"),
@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
         (" or is_stopped(self.child.pid)", "", "one that is stopped has a minute to start"),
     ),
     *plant(
-        "jax_engine/processes/awake.py",
+        "jax_engine/processes/child_process.py",
         TESTS,
         ("time.process_time() - time.thread_time()", "0.0", "nobody is seen to compute"),
         (
@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/processes/cores.py",
+        "jax_engine/processes/placement.py",
         ("tests/processes/test_cores.py",),
         ("every.count(core) > 1", "False", "two ranks have one core"),
         ("if len(found) != count:", "if False:", "ranks have the cores of others, or none"),

@@ -10,7 +10,7 @@ LOGPROBS_TESTS = ("tests/engine/test_logprobs.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/engine/sequence_text.py",
+        "jax_engine/engine/assembler.py",
         SEQUENCE_TESTS,
         (
             "self._num_tokens > self._min_tokens",
@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
         ("self._num_tokens += len(token_ids)", "self._num_tokens = 1", "tokens are not counted"),
     ),
     *plant(
-        "jax_engine/engine/sequence_text.py",
+        "jax_engine/engine/assembler.py",
         VIEW_TESTS,
         ("if ended_by_token and not self._includes_stop:", "if False:", "a stop token is text"),
         (
@@ -162,7 +162,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/step_outputs.py",
+        "jax_engine/engine/pipeline.py",
         VIEW_TESTS,
         (
             ".take_token(seq, row + i, result)",
@@ -196,7 +196,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/token_logprobs.py",
+        "jax_engine/engine/results.py",
         VIEW_TESTS,
         (
             "del tops[at], values[at], ranks[at]",
@@ -212,12 +212,12 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/token_logprobs.py",
+        "jax_engine/engine/results.py",
         LOGPROBS_TESTS,
         ("np.argsort(-logits", "np.argsort(logits", "the least probable tokens"),
     ),
     *plant(
-        "jax_engine/logprobs.py",
+        "jax_engine/outputs.py",
         LOGPROBS_TESTS,
         ("self.ranks.append(entry.rank)", "self.ranks.append(1)", "flat ranks are lost"),
         ("range(*index.indices(len(self)))", "range(len(self))", "a slice of flat ones is all"),

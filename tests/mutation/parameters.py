@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
         ("high=1.0, open_low=True", "high=1.0", "top_p=0 is accepted"),
     ),
     *plant(
-        "jax_engine/sampler_numbers.py",
+        "jax_engine/sampling_params.py",
         PARAMS_TESTS,
         (
             "if self.is_filter and self.packed(value) != self.packed(self.default):",
@@ -67,7 +67,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/sampling_checks.py",
+        "jax_engine/sampling_params.py",
         PARAMS_TESTS,
         ("params.min_tokens > params.max_tokens", "False", "min_tokens beyond max_tokens"),
         (
@@ -87,7 +87,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/sampling/inputs.py",
+        "jax_engine/sampling/sampling_inputs.py",
         SAMPLER_TESTS,
         ("(seed >> 32) & 0xFFFFFFFF", "0", "the upper bits of a seed do not count"),
     ),
@@ -107,7 +107,7 @@ MUTANTS: list[Mutant] = [
         ("min(max(top_k, 0), 2**31 - 1)", "max(top_k, 0)", "a top_k of more than 32 bits"),
     ),
     *plant(
-        "jax_engine/engine/request_checks.py",
+        "jax_engine/engine/request.py",
         VIEW_TESTS,
         ("own.__post_init__()", "pass", "what was changed since is not checked, nor copied"),
         ("own = copy(params)", "own = params", "a request changes with its caller's parameters"),

@@ -31,7 +31,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/worker/kv_scales.py",
+        "jax_engine/worker/kv_cache.py",
         SCALES,
         ('LARGEST["float8_e4m3fn"] / LARGEST[name]', "1.0", "int8 covers a quarter of the range"),
         ("HEADROOM / LARGEST[name]", "1 / LARGEST[name]", "no headroom"),
@@ -49,7 +49,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/models/cache_scales.py",
+        "jax_engine/models/checkpoints/cache_scales.py",
         CHECKPOINT,
         (
             "scales[int(match[1]), which] = ",
@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/dtypes.py",
+        "jax_engine/engine/device_settings.py",
         ("tests/models/test_latent.py", "-k int8_is_refused"),
         (
             'config.kv_cache_dtype == "int8" and',

@@ -10,7 +10,7 @@ SCALING = ("tests/quantize/test_scaling.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        f"{HERE}/grids.py",
+        f"{HERE}/rounding.py",
         FORMATS,
         (
             "np.rint(x / shared.scales[..., None])",
@@ -48,7 +48,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/gptq.py",
+        f"{HERE}/rounding.py",
         GPTQ,
         (
             "/ factor[column, column]",
@@ -81,7 +81,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/output.py",
+        f"{HERE}/shards.py",
         RESUMING,
         (
             "and file_digest(path) == shard.sha256",
@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/awq.py",
+        f"{HERE}/input_scales.py",
         SCALING,
         (
             "found += float(inputs.errors(numbers / scales - weight).sum())",
@@ -114,7 +114,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/smoothing.py",
+        f"{HERE}/input_scales.py",
         SCALING,
         (
             "x**strength / w ** (1 - strength)",
@@ -133,7 +133,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/folding.py",
+        f"{HERE}/input_scales.py",
         SCALING,
         (
             "return np.where(usable, before, 1) / np.where(usable, after, np.float32(1))",
@@ -157,7 +157,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/scaling.py",
+        f"{HERE}/input_scales.py",
         SCALING,
         (
             "found[parameter] = inputs[parameter].divided(scales)",

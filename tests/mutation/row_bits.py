@@ -54,7 +54,7 @@ GPU: list[Mutant] = [
 
 CPU: list[Mutant] = [
     *plant(
-        "jax_engine/operations/row_sums.py",
+        "jax_engine/operations/equal_bits.py",
         ROW_SUMS,
         ("        return _in_order(x)", "        pass", "XLA chooses the order of a sum"),
         ("range(0, size, width)", "range(width, size, width)", "a row's first part is left out"),
@@ -65,7 +65,7 @@ CPU: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/operations/whole_vectors.py",
+        "jax_engine/operations/equal_bits.py",
         VECTORS,
         (
             "x.shape[-1] % NUMBERS == 0",

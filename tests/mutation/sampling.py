@@ -26,7 +26,7 @@ MUTANTS: list[Mutant] = [
         ("(inputs.top_p < 1.0)", "(inputs.top_p < 0.0)", "top-p alone does not filter"),
     ),
     *plant(
-        f"{FOLDER}/inputs.py",
+        f"{FOLDER}/sampling_inputs.py",
         ("tests/sampling/test_asks.py", "tests/properties/test_host_decides.py"),
         (
             "long_list=bool((draws & (top_k > CANDIDATES)).any())",
@@ -72,7 +72,7 @@ MUTANTS: list[Mutant] = [
         ("jnp.where(top_n_sigma > 0, jnp.max", "jnp.where(True, jnp.max", "0 keeps the largest"),
     ),
     *plant(
-        f"{FOLDER}/logits.py",
+        f"{FOLDER}/sampler.py",
         TESTS,
         (
             "inputs.history_is_output.astype(jnp.float32)",
@@ -93,18 +93,18 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/token_bits.py",
+        f"{FOLDER}/masked_steps.py",
         TESTS,
         ("bits, ids // 32", "bits, ids // 31", "tokens are in other words than the device thinks"),
     ),
     *plant(
-        f"{FOLDER}/bad_words.py",
+        f"{FOLDER}/masked_steps.py",
         TESTS,
         ("len(spaced) == len(plain) and ", "", "bad words after a space may be longer"),
         ("len(output) - len(sequence) + 1 :", "len(output) - len(sequence) :", "one token early"),
     ),
     *plant(
-        f"{FOLDER}/processors.py",
+        f"{FOLDER}/masked_steps.py",
         TESTS,
         ("edited = np.array(logits)", "edited = logits", "processors change the model's logits"),
         ("is one.empty for", "is not None for", "parameters with defaults count"),
@@ -121,7 +121,7 @@ MUTANTS: list[Mutant] = [
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
     ),
     *plant(
-        "jax_engine/engine/step_masks.py",
+        "jax_engine/engine/masks.py",
         ("tests/properties/test_nothing_to_draw.py",),
         (
             "part.item.group.beam is None and not left.any()",

@@ -100,7 +100,7 @@ SOSP: list[Mutant] = plant(
 )
 
 PREEMPTION: list[Mutant] = plant(
-    f"{FOLDER}/preemption.py",
+    f"{FOLDER}/scheduler_state.py",
     TESTS,
     ("2 * num_blocks", "num_blocks", "swapping is one way"),
     ("if swap < recompute else", "if swap <= recompute else", "a tie is swapped"),
@@ -113,7 +113,7 @@ PREEMPTION: list[Mutant] = plant(
 )
 
 STATE: list[Mutant] = plant(
-    f"{FOLDER}/state.py",
+    f"{FOLDER}/scheduler_state.py",
     TESTS,
     ("group.reserved > self.limits", "group.reserved >= self.limits", "one sequence too few"),
     ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
@@ -246,7 +246,7 @@ AHEAD: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/state.py",
+        f"{FOLDER}/scheduler_state.py",
         ("tests/core/test_step_ahead.py", "tests/properties/test_overlap.py"),
         (
             "if status is not SequenceStatus.RUNNING:",
@@ -267,7 +267,7 @@ AHEAD: list[Mutant] = [
 
 RULES: list[Mutant] = [
     *plant(
-        f"{FOLDER}/stopping.py",
+        f"{FOLDER}/sequence.py",
         TESTS,
         ("if length >= self.max_len else", "if length > self.max_len else", "one token too many"),
         (
@@ -343,7 +343,7 @@ PARTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/state.py",
+        f"{FOLDER}/scheduler_state.py",
         TESTS,
         ("        self._remove(group, status)\n", "", "is in two queues"),
         ("if not group.num_left:", "if True:", "the last sequence of a part ends the request"),

@@ -73,18 +73,18 @@ MUTANTS: list[Mutant] = [
         ("_threads.add(thread)", "pass", "the end of a program cuts off a thread"),
     ),
     *plant(
-        "jax_engine/serving/openai/state.py",
+        "jax_engine/serving/api/web_page.py",
         STATE_TESTS,
         ("if question is None or question.done()", "if True", "each look is a question more"),
         ("if llm.errored:", "if False:", "an engine that has ended is taken for alive"),
     ),
     *plant(
-        "jax_engine/serving/openai/service.py",
+        "jax_engine/serving/api/service.py",
         STATE_TESTS,
         ("#{next(self._numbers)}", "#", "two answers of one id: one is refused"),
     ),
     *plant(
-        "jax_engine/core/block_map.py",
+        "jax_engine/engine/engine_state.py",
         MAP_TESTS,
         ("kept = found & ~used", "kept = found", "cached blocks in use are shown as free"),
         ("shared = references > 1", "shared = references > 0", "every block is shared"),
@@ -92,7 +92,7 @@ MUTANTS: list[Mutant] = [
         ("span = int(taken[-1]) + 1", "span = int(taken[-1])", "the last block is not shown"),
     ),
     *plant(
-        "jax_engine/commands/bench/outcomes.py",
+        "jax_engine/commands/bench/benchmark_request.py",
         FIGURES_TESTS,
         ("rest = self.num_output - 1", "rest = self.num_output", "TPOT counts the first token"),
         ("if event.choices:", "if event.choices or event.usage:", "usage is a piece of output"),
@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         ("one.latency / one.num_output", "one.latency", "latency is not normalized"),
     ),
     *plant(
-        "jax_engine/commands/bench/arrivals.py",
+        "jax_engine/commands/bench/benchmark_request.py",
         FIGURES_TESTS,
         ("rng.gamma(burstiness,", "rng.gamma(1.0,", "all arrivals are Poisson"),
         ("count / rate / times[-1]", "1 / rate", "a run's length depends on the draw"),
@@ -120,7 +120,7 @@ MUTANTS: list[Mutant] = [
         ("async with self._places:", "if True:", "max_concurrency is ignored"),
     ),
     *plant(
-        "jax_engine/serving/openai/document.py",
+        "jax_engine/serving/api/app.py",
         OPENAPI_TESTS,
         (
             '"required": ["message", "type"]',
@@ -135,7 +135,7 @@ MUTANTS: list[Mutant] = [
         ('["-m", SERVER]', '["-m"]', "vLLM's server is taken for a program's file"),
     ),
     *plant(
-        "jax_engine/serving/openai/running.py",
+        "jax_engine/serving/api/streaming.py",
         APP_TESTS,
         (
             "{task, watch}, return_when=asyncio.FIRST_COMPLETED",
@@ -144,7 +144,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/guards.py",
+        "jax_engine/serving/api/middleware.py",
         APP_TESTS,
         (
             'scheme.lower() == "bearer" and self._is_key',
@@ -154,7 +154,7 @@ MUTANTS: list[Mutant] = [
         ("taken += len", "taken = len", "a long body in chunks is taken"),
     ),
     *plant(
-        "jax_engine/serving/openai/guards.py",
+        "jax_engine/serving/api/middleware.py",
         ("tests/serving/test_unsound_requests.py",),
         (
             'complete = not message.get("more_body", False)',
@@ -163,13 +163,13 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/sound_json.py",
+        "jax_engine/serving/api/request_fields.py",
         UNSOUND_TESTS,
         ("range(MAX_DEPTH + 1)", "range(MAX_DEPTH)", "the deepest allowed level is refused"),
         ("layer += one\n", "layer += one if type(one) is list else ()\n", "keys are not looked at"),
     ),
     *plant(
-        "jax_engine/serving/openai/http_protocol.py",
+        "jax_engine/serving/api/http_protocol.py",
         UNSOUND_TESTS,
         (
             "if self._in_head and self._come > MAX_HEAD",
@@ -184,7 +184,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/http_protocol.py",
+        "jax_engine/serving/api/http_protocol.py",
         OFFERS_TESTS,
         (" + data[upgrade.args[0] :]", "", "a body beside an offer is lost"),
         (
@@ -200,18 +200,18 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/guards.py",
+        "jax_engine/serving/api/middleware.py",
         OFFERS_TESTS,
         ("and not wanted", "and False", "the next request is taken for an announced body"),
     ),
     *plant(
-        "jax_engine/serving/openai/service.py",
+        "jax_engine/serving/api/service.py",
         UNSOUND_TESTS,
         ("or not given.isprintable()", "", "an id breaks a line of the log"),
         ("len(given) > MAX_ID or ", "", "an id is as long as a client likes"),
     ),
     *plant(
-        "jax_engine/processes/awake.py",
+        "jax_engine/processes/child_process.py",
         ("tests/serving/test_awake.py",),
         (
             "min(now - self._last, self._at_most)",
@@ -220,20 +220,20 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/sampling_fields.py",
+        "jax_engine/serving/api/sampling_fields.py",
         APP_TESTS,
         ("**(defaults | chosen)", "**(chosen | defaults)", "the model's defaults replace fields"),
         ("if len(ways) > 1:", "if len(ways) > 2:", "one of two grammars is ignored"),
     ),
     *plant(
-        "jax_engine/serving/openai/completions.py",
+        "jax_engine/serving/api/openai/completions.py",
         APP_TESTS,
         ("i * self.request.n + k", "i + k", "choices of two prompts share an index"),
         ("(wanted) or 1,", "(wanted) or 16,", "an echo alone computes tokens"),
         ("if request.echo and first else", "if request.echo else", "a stream repeats its prompt"),
     ),
     *plant(
-        "jax_engine/serving/openai/metrics.py",
+        "jax_engine/serving/stat_loggers.py",
         APP_TESTS,
         (
             "except (TimeoutError, EngineDeadError):",
@@ -242,7 +242,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/metrics.py",
+        "jax_engine/serving/stat_loggers.py",
         PAGE_TESTS,
         (
             "families(self._named())",
@@ -251,7 +251,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/stats_log.py",
+        "jax_engine/serving/stat_loggers.py",
         ("tests/serving/test_stats_log.py",),
         ("if not (busy or was_busy):", "if not busy:", "the log ends amid a burst"),
         ("self._time, self._before = now, values", "self._before = values", "rates fall for ever"),
@@ -268,7 +268,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/errors.py",
+        "jax_engine/serving/api/api_errors.py",
         APP_TESTS,
         (
             '_HOST_PATH.sub("(a path)", _ENGINE_ID.sub("", str(error)))',
@@ -277,7 +277,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/blocks.py",
+        "jax_engine/serving/api/content_blocks.py",
         RESPONSES_TESTS,
         (
             "if piece.index != self._call or",
@@ -291,12 +291,12 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/openai/conversation.py",
+        "jax_engine/serving/api/chat_messages.py",
         RESPONSES_TESTS,
         ("if id_ not in self._calls:", "if not id_:", "what a tool answered needs no call"),
     ),
     *plant(
-        "jax_engine/serving/openai/responses_api/events.py",
+        "jax_engine/serving/api/openai/responses_stream.py",
         RESPONSES_TESTS,
         (
             'if reason != "length":',
@@ -306,12 +306,12 @@ MUTANTS: list[Mutant] = [
         ("self._number - 1}", "self._number}", "numbers of events begin with 1"),
     ),
     *plant(
-        "jax_engine/serving/openai/responses_api/request.py",
+        "jax_engine/serving/api/openai/responses_request.py",
         RESPONSES_TESTS,
         ("if self.background:", "if False:", "background is ignored"),
     ),
     *plant(
-        "jax_engine/serving/anthropic/content.py",
+        "jax_engine/serving/api/anthropic/messages_request.py",
         MESSAGES_TESTS,
         (
             'f"Error: {text}" if block.is_error else text',
@@ -325,7 +325,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/anthropic/events.py",
+        "jax_engine/serving/api/anthropic/messages_stream.py",
         MESSAGES_TESTS,
         ("used.prompt_tokens - cached", "used.prompt_tokens", "cached tokens are counted twice"),
         (
@@ -335,7 +335,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/serving/wire_params.py",
+        "jax_engine/serving/messages.py",
         LLM_TESTS,
         (
             "if one.name in _LEFT_OUT or value == getattr(default, one.name):",

@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = [
         ("or not mlp.dealt or", "or", "all experts are dealt out"),
     ),
     *plant(
-        "jax_engine/parallel/divided.py",
+        "jax_engine/parallel/partition.py",
         DIVIDED,
         ("*_dealt(spec)]\n", "]\n", "experts are dealt to a number that does not divide them"),
         ('f"{prefix}.experts.shared")', 'f"{prefix}.experts")', "the wrong network is whole"),
@@ -45,7 +45,7 @@ MUTANTS: list[Mutant] = [
         ("times * model.num_bytes", "model.num_bytes", "one process alone has the draft model"),
     ),
     *plant(
-        "jax_engine/lora/device_shares.py",
+        "jax_engine/lora/adapted_leaves.py",
         SHARES,
         ("np.take(new[B], places, 1)", "new[B][:, : len(places)]", "all have the first rows"),
         ("np.take(new[A], places, 2)", "new[A][..., : len(places)]", "all have the first columns"),
@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
         ("own * self.spec.leaves // self.spec.held", "own * 0", "experts of others are added"),
     ),
     *plant(
-        "jax_engine/models/coded_leaves.py",
+        "jax_engine/models/leaves.py",
         (*PROCESSES, "-kwhole_rows"),
         (
             "if isinstance(coded, W8A8):\n        return True",
@@ -75,31 +75,31 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/parallel/divided.py",
+        "jax_engine/parallel/partition.py",
         DIVIDED,
         ("heads and all(count", "heads or all(count", "a network that does not divide is cut"),
         ("max(1, spec.num_kv_heads // size)", "spec.num_kv_heads // size", "no KV heads"),
         ("one.num_heads % size == 0 and", "True and", "query heads that do not divide are cut"),
     ),
     *plant(
-        "jax_engine/parallel/sums.py",
+        "jax_engine/parallel/collectives.py",
         SAME_BITS,
         ("zip(parts[::2], parts[1::2]", "zip(parts[::2], parts[::2]", "a part is added twice"),
         ("ids // share == this_rank()", "ids // share >= 0", "all devices add their rows"),
     ),
     *plant(
-        "jax_engine/parallel/sums.py",
+        "jax_engine/parallel/collectives.py",
         (*PROCESSES, "-kwhat_layers_say and olmo2"),
         ("every[:, ::copies, q", "every[:, :, q", "a norm counts a KV head twice"),
         ("this_rank() // copies * size", "this_rank() * size", "a device has no KV head"),
     ),
     *plant(
-        "jax_engine/parallel/seat.py",
+        "jax_engine/parallel/collectives.py",
         SAME_BITS,
         ("take_place(_memory, seat.rank)", "take_place(_memory, 0)", "all are the first"),
     ),
     *plant(
-        "jax_engine/models/load.py",
+        "jax_engine/models/model_loader.py",
         (*PROCESSES, "-kwhat_layers_say and cohere"),
         (
             "OneOfMany(size, rank)",
@@ -149,7 +149,7 @@ MUTANTS: list[Mutant] = [
         ("list[int](), hash(salt)", "list[int](), 0", "prompts of other salts share blocks"),
     ),
     *plant(
-        "jax_engine/engine/data_parallel.py",
+        "jax_engine/engine/calls.py",
         ENGINES,
         ("self._router.forget_prefixes()", "pass", "emptied caches are counted on"),
         (" * blocks.enable_prefix_caching", " * 0", "requests with one prompt do not gather"),
@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
         ("        return all(emptied)", "        return any(emptied)", "half are emptied"),
     ),
     *plant(
-        "jax_engine/processes/places.py",
+        "jax_engine/processes/placement.py",
         PLACES,
         ('{VARIABLE: "|".join(parts[its])}', "{}", "an engine reads the cores of all"),
         ("for core in each)", "for core in each[:1])", "a core a rank"),

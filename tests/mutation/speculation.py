@@ -16,7 +16,7 @@ OTHER_VOCABULARY = ("tests/speculation/test_other_vocabulary.py",)
 
 CONTROLLER: list[Mutant] = [
     *plant(
-        "jax_engine/core/drafts.py",
+        "jax_engine/core/decoding.py",
         SCHEDULERS,
         ("    if out.preempted:\n        return\n", "", "drafts beside a preemption"),
         ("max_draft_tokens // len(places)", "max_draft_tokens", "the first row takes all drafts"),
@@ -41,13 +41,13 @@ CONTROLLER: list[Mutant] = [
          "drafts beside chunks take more rows than there are"),
     ),
     *plant(
-        "jax_engine/core/block_pool.py",
+        "jax_engine/core/blocks.py",
         BLOCKS,
         ("                self._free.move_to_end(block, last=self._newest_first)\n",
          "                pass\n", "wrong drafts push cached blocks out"),
     ),
     *plant(
-        "jax_engine/core/block_table.py",
+        "jax_engine/core/blocks.py",
         BLOCKS,
         ("        removed = self.ids[num_blocks:]\n        del self.ids[num_blocks:]\n",
          "        removed = self.ids[num_blocks + 1 :]\n        del self.ids[num_blocks + 1 :]\n",
@@ -57,14 +57,14 @@ CONTROLLER: list[Mutant] = [
 
 ENGINE: list[Mutant] = [
     *plant(
-        "jax_engine/engine/speculation.py",
+        "jax_engine/engine/build_speculator.py",
         ("tests/engine/test_warmup.py", "-k=for_guesses"),
         ("rows + min(MAX_DRAFT_TOKENS, rows * each)", "rows", "a warm-up forgets guesses"),
         ("min(rows + min(MAX_DRAFT_TOKENS, rows * each), max_samples)",
          "rows + min(MAX_DRAFT_TOKENS, rows * each)", "a warm-up compiles rows that no step has"),
     ),
     *plant(
-        "jax_engine/engine/step_masks.py",
+        "jax_engine/engine/masks.py",
         PAIRS,
         ("[*self.item.seq.output_token_ids, *self.drafts]", "self.item.seq.output_token_ids",
          "bad words do not see drafts"),
@@ -73,14 +73,14 @@ ENGINE: list[Mutant] = [
         ("(behind(matcher, part.drafts), part)", "(matcher, part)", "grammars do not see drafts"),
     ),
     *plant(
-        "jax_engine/engine/step_outputs.py",
+        "jax_engine/engine/pipeline.py",
         PAIRS,
         ("rows[item.seq.seq_id] + 1)", "rows[item.seq.seq_id])",
          "all tokens have the first one's numbers"),
         ("    while sampled:\n", "    if sampled:\n", "accepted tokens are not looked at"),
     ),
     *plant(
-        "jax_engine/core/make_step.py",
+        "jax_engine/core/scheduler_output.py",
         PAIRS,
         ("range(token - len(drafts), token + 1)", "[token] * num_tokens",
          "all draws are behind the last draft"),
@@ -96,7 +96,7 @@ ENGINE: list[Mutant] = [
          "a step with guesses is compiled as a mixed one"),
     ),
     *plant(
-        "jax_engine/speculation/step_costs.py",
+        "jax_engine/speculation/draft_length.py",
         COSTS,
         ("        else:\n            self._times.append(seconds)\n",
          "        self._times.append(seconds)\n", "a step that was compiled counts"),
@@ -124,13 +124,13 @@ ENGINE: list[Mutant] = [
          "        if False:\n", "guesses that are paid are dropped"),
     ),
     *plant(
-        "jax_engine/speculation/ngram.py",
+        "jax_engine/speculation/lookup_drafters.py",
         ("tests/speculation/test_ngram.py",),
         ("self._min - 1, self._min - 1) is not None", "self._min, self._min) is not None",
          "a match that the next token completes is not seen"),
     ),
     *plant(
-        "jax_engine/speculation/suffix.py",
+        "jax_engine/speculation/lookup_drafters.py",
         ("tests/speculation/test_suffix.py",),
         ("if self._corpus is None or not one.shares or n", "if self._corpus is None or n",
          "how fast an answer comes tells of others"),
@@ -145,7 +145,7 @@ ENGINE: list[Mutant] = [
 
 DRAFT_MODEL: list[Mutant] = [
     *plant(
-        "jax_engine/worker/unread.py",
+        "jax_engine/worker/step_plan.py",
         UNREAD,
         ("jnp.cumprod(right, axis=1)", "right", "guesses behind a wrong one are right"),
         ("(i < count)", "True", "guesses of other rows count"),
@@ -246,7 +246,7 @@ DRAFT_MODEL: list[Mutant] = [
          "guesses go on behind the end of the draft's text"),
     ),
     *plant(
-        "jax_engine/speculation/prefix_hashes.py",
+        "jax_engine/speculation/draft_cache.py",
         HASHES,
         ("self.known[-1] if start else self._before", "self._before",
          "a prefix has the hash of its end"),
@@ -275,7 +275,7 @@ DRAFT_MODEL: list[Mutant] = [
 
 PREDICTIONS: list[Mutant] = [
     *plant(
-        "jax_engine/speculation/prediction.py",
+        "jax_engine/speculation/predicted_text.py",
         ("tests/speculation/test_prediction.py",),
         ("            place.at += 1\n", "            pass\n", "an answer stays at a token"),
         ("            place.inside = False\n", "", "an answer never leaves the text"),
@@ -317,7 +317,7 @@ PREDICTIONS: list[Mutant] = [
 
 REPORTS: list[Mutant] = [
     *plant(
-        "jax_engine/speculation/custom_class.py",
+        "jax_engine/speculation/drafter.py",
         ("tests/speculation/test_reports.py", "-k=no_kind_of_guess"),
         ("[[int(token) for token in", "[[token for token in", "a guess may be of any type"),
     ),
@@ -328,7 +328,7 @@ REPORTS: list[Mutant] = [
          "a grammar is not rolled back"),
     ),
     *plant(
-        "jax_engine/engine/step_outputs.py",
+        "jax_engine/engine/pipeline.py",
         ("tests/speculation/test_reports.py", "-k=without_a_token_left"),
         ("        tokens[seq_id] = tokens[seq_id][: verified[seq_id]]\n", "        pass\n",
          "what is drawn where nothing is allowed counts"),

@@ -12,7 +12,7 @@ RUNNER = ("tests/worker/test_stage_runner.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/parallel/stages.py",
+        "jax_engine/parallel/partition.py",
         STAGES,
         ("counts[-2 - place] += 1", "counts[place] += 1", "the first stages have more"),
         ("or min(counts) < 1", "", "a stage without layers"),
@@ -23,7 +23,7 @@ MUTANTS: list[Mutant] = [
         ("first += group.num_layers", "pass", "layers of the second group are not found"),
     ),
     *plant(
-        "jax_engine/models/load.py",
+        "jax_engine/models/model_loader.py",
         STAGES,
         ("layers_of_stages(spec.num_layers, stage[1])[stage[0]]", "range(2)", "the same layers"),
     ),
@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
         ("else found[-1]", "else found[0]", "the first stage answers, which draws nothing"),
     ),
     *plant(
-        "jax_engine/engine/stages.py",
+        "jax_engine/engine/device_settings.py",
         BY_NAME,
         ("if config.enable_lora:", "if False:", "adapters are lost on the way"),
         ('== "int8"', '== "int4"', "scales of a run that is not made"),

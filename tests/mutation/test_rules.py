@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from jax_engine.core.stopping import StopRule
+from jax_engine.core.sequence import StopRule
 from tests.mutation.children import Say, in_children
 from tests.mutation.generated import all_generated, functions
 from tests.mutation.judging import living_functions, plant

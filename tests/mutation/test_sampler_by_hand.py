@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_engine.sampling.filters import lowest_kept
-from jax_engine.sampling.inputs import SamplingInputs
-from jax_engine.sampling.logits import apply_bias
+from jax_engine.sampling.sampler import apply_bias
+from jax_engine.sampling.sampling_inputs import SamplingInputs
 
 
 def test_i49_top_k_beyond_the_partial_sort_keeps_k() -> None:

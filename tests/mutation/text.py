@@ -80,7 +80,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/tokenization/stop.py",
+        "jax_engine/tokenization/detokenizer.py",
         STOP_TESTS,
         ("if found and may_end:", "if found:", "stop strings do not wait for min_tokens"),
         (
@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/tokenization/chat.py",
+        "jax_engine/tokenization/chat_template.py",
         CHAT_TESTS,
         (
             "            add_generation_prompt=add_generation_prompt,\n",
@@ -124,7 +124,7 @@ MUTANTS: list[Mutant] = [
         ("if _PROBE in text and \"'type'\" not in text:", "if _PROBE in text:", "a printed list"),
     ),
     *plant(
-        "jax_engine/engine/conversations.py",
+        "jax_engine/engine/prompts.py",
         CHAT_TESTS,
         (
             "cannot_fit=cannot_fit, add_special_tokens=False",

@@ -6,11 +6,11 @@ FIELDS = ("tests/serving/test_client_fields.py",)
 READERS = ("tests/serving/tools/test_readers.py",)
 GRAMMARS = ("tests/serving/tools/test_grammars.py",)
 CHATS = ("tests/serving/tools/test_chat_tools.py",)
-FOLDER = "jax_engine/serving/openai/tools"
+FOLDER = "jax_engine/serving/parsers"
 
 MUTANTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/letters.py",
+        f"{FOLDER}/parser_base.py",
         READERS,
         (
             "while held and held not in marks.beginnings:",
@@ -22,7 +22,7 @@ MUTANTS: list[Mutant] = [
         ("None if held or self._back", "None if self._back", "half a marker changes its place"),
     ),
     *plant(
-        f"{FOLDER}/json_scan.py",
+        f"{FOLDER}/json_scanner.py",
         READERS,
         ('self._expect = "key" if', 'self._expect = "first_key" if', "a comma may end an object"),
         (
@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = [
         ('("hex", 4)', '("hex", 3)', "a code point of three digits is taken"),
     ),
     *plant(
-        f"{FOLDER}/call_reader.py",
+        f"{FOLDER}/tool_parser.py",
         READERS,
         (", allow_nan=False", "", "arguments hold Infinity, which is not JSON"),
         ("if self.needs_arguments and not given", "if not given", "a call needs arguments"),
@@ -48,31 +48,31 @@ MUTANTS: list[Mutant] = [
         ("        return json.dumps(value)\n", "        pass\n", "half a pair cannot be sent"),
     ),
     *plant(
-        f"{FOLDER}/call_reader.py",
+        f"{FOLDER}/tool_parser.py",
         ("tests/serving/tools/test_streams_of_calls.py",),
         ("name, self._length)", "name, 0)", "text before a call stands behind it"),
     ),
     *plant(
-        f"{FOLDER}/json_readers.py",
+        f"{FOLDER}/json_tool_parsers.py",
         READERS,
         ("self.calls(before + marker)", 'self.calls("")', "a malformed call loses its marker"),
         ('"" if ended else after', '""', "text behind a call without its end is lost"),
     ),
     *plant(
-        f"{FOLDER}/bare_reader.py",
+        f"{FOLDER}/json_tool_parsers.py",
         READERS,
         ("needs_arguments = True", "needs_arguments = False", "an answer with a name is a call"),
         ("return not self.has_prose or self.names", "return self.names", "a call is of any name"),
         ("return not self.has_prose or key", "return key", "calls begin with certain keys only"),
     ),
     *plant(
-        f"{FOLDER}/mistral_reader.py",
+        f"{FOLDER}/mistral_tool_parser.py",
         READERS,
         ("not char and not self.cut", "not char", "a call that was cut is one without arguments"),
         ("for one in (CALL_ID, ARGS):", "for one in (ARGS,):", "the id of a call is not read"),
     ),
     *plant(
-        f"{FOLDER}/pythonic_reader.py",
+        f"{FOLDER}/pythonic_tool_parser.py",
         READERS,
         (
             "text += yield from self.next_char()",
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
         ("quote * 3 if text else quote", "quote", "a quote ends a string of three quotes"),
     ),
     *plant(
-        f"{FOLDER}/python_calls.py",
+        f"{FOLDER}/pythonic_tool_parser.py",
         ("tests/serving/tools/test_python_calls.py",),
         ("RecursionError, ", "", "a deep text is an exception"),
         ("if item[0] in found:", "if not item[0]:", "an argument given twice is lost"),
@@ -90,7 +90,7 @@ MUTANTS: list[Mutant] = [
         ("or commas or not found", "or not found", "a tuple of one value is that value"),
     ),
     *plant(
-        f"{FOLDER}/reasoning.py",
+        f"{FOLDER}/reasoning_parser.py",
         READERS,
         (
             "self._reasoning += [*self._gap, said]",
@@ -104,13 +104,13 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/lark.py",
+        f"{FOLDER}/lark_grammar.py",
         GRAMMARS,
         ("& ~/(.|", "| /(.|", "a marker that is spelled out passes for text"),
         ('"[lazy]")', '"")', "calls behind a text are free of their schema"),
     ),
     *plant(
-        f"{FOLDER}/formats.py",
+        f"{FOLDER}/tool_formats.py",
         GRAMMARS,
         (
             'return f"{call} ({before_next} {call})*" if several else call',
@@ -119,7 +119,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/plan.py",
+        "jax_engine/serving/api/turn_parsing.py",
         GRAMMARS,
         ("t if t.strict else", "t if not t.strict else", "the wrong tools are strict"),
         ('if start == "maybe":', 'if start == "inside":', "reasoning that is open may be missing"),
@@ -128,33 +128,33 @@ MUTANTS: list[Mutant] = [
         ('lenient=choice.kind == "auto"', "lenient=False", "uniqueItems is an error with auto"),
     ),
     *plant(
-        f"{FOLDER}/model_turn.py",
+        f"{FOLDER}/turn_parser.py",
         GRAMMARS,
         ("and not calls.open", "", "a call that was cut ends with tool_calls"),
     ),
     *plant(
-        f"{FOLDER}/model_turn.py",
+        f"{FOLDER}/turn_parser.py",
         CHATS,
         ("reasoning if self._include else", "reasoning or", "include_reasoning is ignored"),
     ),
     *plant(
-        "jax_engine/serving/openai/offsets.py",
+        "jax_engine/serving/api/response_logprobs.py",
         ("tests/serving/test_offsets.py",),
         ("if not text.startswith(own, at):", "if text.startswith(own, at):", "BOS has a length"),
         ("self._at = len(text)", "self._at = at", "an output begins within its prompt"),
     ),
     *plant(
-        "jax_engine/serving/openai/usage.py",
+        "jax_engine/serving/api/endpoint_responses.py",
         FIELDS,
         ("self._generated.get((number, choice), 0)", "0", "no choice uses any tokens"),
     ),
     *plant(
-        "jax_engine/serving/openai/prompts.py",
+        "jax_engine/serving/api/request_prompts.py",
         FIELDS,
         ("is not None and not settings.trust", "is not None and settings.trust", "all are trusted"),
     ),
     *plant(
-        f"{FOLDER}/inbound.py",
+        "jax_engine/serving/api/request_prompts.py",
         CHATS,
         (
             "message | dict.fromkeys(_REASONING, given[0])",

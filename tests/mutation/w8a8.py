@@ -86,14 +86,14 @@ MUTANTS: list[Mutant] = [
         ("parts is not None and all", "parts is None and all", "codes are rounded anew"),
     ),
     *plant(
-        "jax_engine/models/coded_leaves.py",
+        "jax_engine/models/leaves.py",
         ASKED,
         ("leaf.format is not None and ", "", "norms are rounded"),
         (' and "shared" not in part', "", "the shared expert stays in numbers"),
         ("axes = 4 if", "axes = 3 if", "experts stay in numbers, and their choice is rounded"),
     ),
     *plant(
-        "jax_engine/weights/w8a8_dense.py",
+        "jax_engine/weights/w8a8.py",
         FORMATS,
         (
             "jnp.where(is_zero, one, jnp.float32(LARGEST))",

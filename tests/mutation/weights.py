@@ -59,12 +59,12 @@ MUTANTS: list[Mutant] = [
         ("width=rows, layer=layer", "width=rows", "always the first layer"),
     ),
     *plant(
-        f"{FOLDER}/stacks.py",
+        f"{FOLDER}/format.py",
         COPIES,
         ("indexed = True", "indexed = False", "the scan copies each layer's panels"),
     ),
     *plant(
-        f"{FOLDER}/stacks.py",
+        f"{FOLDER}/format.py",
         FORMATS,
         ("first + place, num_rows", "place, num_rows", "another layer's matrices"),
     ),
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/row_orders.py",
+        f"{FOLDER}/transforms.py",
         ("tests/weights/test_transforms.py",),
         ("reshape(-1, 2).T", "reshape(2, -1).T", "halves to pairs, the wrong way round"),
         ("rotary_dim or head_dim", "head_dim", "rows that do not turn are moved, too"),
@@ -96,7 +96,7 @@ MUTANTS: list[Mutant] = [
         ('rows["codes"][..., start :', 'rows["codes"][..., 0 :', "each share has the first codes"),
     ),
     *plant(
-        f"{FOLDER}/columns.py",
+        f"{FOLDER}/transforms.py",
         COLUMNS,
         ("(kind.group, kind.outer)", "(kind.group,)", "a block of 256 columns may be cut"),
         ("share % size and size % share", "share % size", "a share within a group is refused"),
@@ -116,7 +116,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/operations/formats.py",
+        "jax_engine/operations/table.py",
         FORMATS,
         ("this_device().slices_are_copied", "False", "a CPU copies each layer's weights"),
     ),

@@ -78,13 +78,13 @@ SMALL_PARTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/request_setup.py",
+        "jax_engine/engine/running_requests.py",
         PLAN,
         ("seed + sample * 0x", "seed + (sample - 1) * 0x", "seeds of samples are shifted by one"),
         (">> 31)) >> 1", ">> 31))", "a derived seed may be larger than a seed can be"),
     ),
     *plant(
-        f"{FOLDER}/sparse_edits.py",
+        f"{FOLDER}/step_plan.py",
         PLAN,
         ("known[row][:, :position]", "known[row]", "along a row, penalties know what comes later"),
         ("num_output < setup", "num_output <= setup", "min_tokens + 1"),
@@ -96,7 +96,7 @@ SMALL_PARTS: list[Mutant] = [
         (">= prompt_len)", "> prompt_len)", "the first token is of the prompt"),
     ),
     *plant(
-        "jax_engine/core/make_step.py",
+        "jax_engine/core/scheduler_output.py",
         ("tests/core/test_make_step.py", *SHELL),
         (
             "[*seq.token_ids, pending] if pending else list(seq.token_ids)",
@@ -112,7 +112,7 @@ SMALL_PARTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/request_setup.py",
+        "jax_engine/engine/running_requests.py",
         ("tests/engine/test_request_setup.py",),
         ("[engine_seed, number]", "[engine_seed]", "all requests without a seed draw alike"),
     ),
@@ -125,7 +125,7 @@ SMALL_PARTS: list[Mutant] = [
         ("            return False\n", "            return True\n", "no memory is no obstacle"),
     ),
     *plant(
-        f"{FOLDER}/few_rows.py",
+        f"{FOLDER}/step_output.py",
         FEW_ROWS,
         ("num_samples <= FEW_ROWS, few", "num_samples > 0, few", "all but the first rows are lost"),
         ("shape.num_rows <= FEW_ROWS", "False", "a shape without many rows has two forms"),
@@ -153,18 +153,18 @@ SMALL_PARTS: list[Mutant] = [
         ("closed=[_OWN])", "closed=[])", "the measured request stays"),
     ),
     *plant(
-        "jax_engine/core/state.py",
+        "jax_engine/core/scheduler_state.py",
         ("tests/core/test_preemption.py",),
         ("if self.costs is None:", "if True:", "costs are measured each time"),
     ),
     *plant(
-        f"{FOLDER}/prompt_logprobs.py",
+        f"{FOLDER}/step_output.py",
         PROMPTS,
         ("jnp.any(wanted >= 0)", "jnp.all(wanted >= 0)", "a chunk with a pause is left out"),
         ("jnp.maximum(wanted, 0)", "jnp.maximum(wanted - 1, 0)", "of the token before"),
     ),
     *plant(
-        "jax_engine/engine/step_masks.py",
+        "jax_engine/engine/masks.py",
         MASKS,
         ("row &= constraints.allowed", "row |= constraints.allowed", "nothing is forbidden"),
         ("token // 32] &= ~(", "token // 32] |= (", "bad words are allowed"),
@@ -176,7 +176,7 @@ SMALL_PARTS: list[Mutant] = [
         ("edited[part.samples] = row", "edited[first] = row", "only the first sample is edited"),
     ),
     *plant(
-        f"{FOLDER}/hidden_states.py",
+        f"{FOLDER}/step_output.py",
         ("tests/worker/test_hidden_states.py",),
         ("query_start_loc[1:] - 1, 0)", "query_start_loc[:-1], 0)", "the first token's state"),
     ),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM
-from jax_engine.models.load import open_model
-from jax_engine.worker.adapter_slots import AdapterSlots
+from jax_engine.lora.slot_weights import AdapterSlots
+from jax_engine.models.model_loader import open_model
 from tests.engine.test_real_adapters import DRAWN, SETTINGS, SLOTS, asked
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.worker.worker import Worker
 from tests.golden import tiny_checkpoints as tiny
 from tests.golden.families.checkpoints import cases

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, ConfigError, SamplingParams
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, SamplingParams
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.support.builders import Pool, build_pair, oracle_for, parts_for
 from tests.support.engine_under_test import Request

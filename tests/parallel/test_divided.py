@@ -10,23 +10,25 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, EngineConfig
-from jax_engine.engine import build
-from jax_engine.engine.draft_model import DraftModel
-from jax_engine.layer_spec import (
+from jax_engine.engine import build, engine_memory
+from jax_engine.engine.open_draft import DraftModel
+from jax_engine.model_spec import (
     AttentionSpec,
     ExpertsSpec,
     HeadNormSpec,
     LatentSpec,
+    LayerGroup,
     LayerSpec,
     MlpSpec,
+    ModelSpec,
     NormSpec,
     RouterSpec,
 )
-from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import abstract_decoder, open_model
+from jax_engine.models.model_loader import abstract_decoder, open_model
+from jax_engine.parallel.collectives import leaves_of_experts
 from jax_engine.parallel.cuts import HEADS, Cut, cuts_of
-from jax_engine.parallel.divided import (
+from jax_engine.parallel.partition import (
     divided,
     fits,
     in_leaves,
@@ -34,7 +36,6 @@ from jax_engine.parallel.divided import (
     with_repeated_heads,
     with_whole_rows,
 )
-from jax_engine.parallel.sums import leaves_of_experts
 from jax_engine.weights.transforms import Stack
 from jax_engine.worker.kv_cache import block_bytes
 from tests.support.tiny_llama import tiny_llama
@@ -219,8 +220,8 @@ def test_memory_for_a_draft_model_is_that_of_each_process(
     path, _ = tiny_llama(tmp_path / "tiny")
     files = open_model(str(path))
     config = EngineConfig(model=str(path), tensor_parallel_size=4, block_size=4)
-    monkeypatch.setattr(build, "own_rank", lambda: rank)
-    weights, block = build._draft_bytes(config, DraftModel(files, 64, 3, 64, None))
+    monkeypatch.setattr(engine_memory, "own_rank", lambda: rank)
+    weights, block = engine_memory.draft_bytes(config, DraftModel(files, 64, 3, 64, None))
     each = block_bytes(files.abstract.config, 4, np.dtype("float32"))
     assert (weights, block) == (times * files.abstract.num_bytes, times * each)
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, LoRARequest, SamplingParams
-from jax_engine.engine import several_devices
+from jax_engine.engine import device_settings
 from jax_engine.errors import ConfigError, EngineDeadError
 from jax_engine.processes import runner_child
-from jax_engine.processes.cores import own_cores
+from jax_engine.processes.placement import own_cores
 from jax_engine.step import Capabilities
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_real_adapters import GREEDY, bits
@@ -214,6 +214,6 @@ def test_what_does_not_fit_is_refused_as_in_one_process(of_bytes: str) -> None:
 
 def test_processes_with_different_sizes_are_refused() -> None:
     one = Capabilities(3, 4, 10, 0, 10, 64)
-    several_devices.check_alike([[one], [one]])
+    device_settings.check_alike([[one], [one]])
     with pytest.raises(ConfigError, match="rank 1 has 9 KV blocks, and rank 0 10"):
-        several_devices.check_alike([[one], [replace(one, num_blocks=9)]])
+        device_settings.check_alike([[one], [replace(one, num_blocks=9)]])

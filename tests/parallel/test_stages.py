@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from jax_engine import LLM, EngineConfig, SamplingParams
 from jax_engine.engine import build
-from jax_engine.engine.stages import check_processes, check_stages
+from jax_engine.engine.device_settings import check_processes, check_stages
 from jax_engine.errors import ConfigError
-from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec
 from jax_engine.layers.batch import one_sequence
-from jax_engine.model_spec import LayerGroup, ModelSpec
-from jax_engine.models.load import open_model
-from jax_engine.parallel.stages import VARIABLE, layers_of_stages, staged
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec
+from jax_engine.models.model_loader import open_model
+from jax_engine.parallel.partition import VARIABLE, layers_of_stages, staged
 from jax_engine.processes import runner_child
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs

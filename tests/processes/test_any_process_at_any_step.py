@@ -23,8 +23,8 @@ from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 from jax_engine.errors import EngineDeadError
 from jax_engine.processes import runner_child, runner_process
 from jax_engine.serving import engine_client
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S, until

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.processes.cores import VARIABLE, cores_of_ranks, split
+from jax_engine.processes.placement import VARIABLE, cores_of_ranks, split_cores
 
 OWN = [0, 1, 2, 3, 5, 8]
 TABLE = [
@@ -51,7 +51,7 @@ def test_what_makes_no_sense_is_refused(said: str, count: int, words: str) -> No
 
 @given(cores=st.lists(st.integers(0, 99), unique=True), count=st.integers(1, 9))
 def test_shares_are_about_equal_and_all_there_is(cores: list[int], count: int) -> None:
-    shares = split(cores, count)
+    shares = split_cores(cores, count)
     if len(cores) < count:
         assert shares == [[]] * count
         return

@@ -17,12 +17,11 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import EngineDeadError, StepFailedError
-from jax_engine.parallel.seat import Seat
+from jax_engine.parallel.collectives import Seat
 from jax_engine.processes import runner_child, runner_client
-from jax_engine.processes.remote_runner import RemoteRunner
-from jax_engine.processes.runner_child import Fate
-from jax_engine.processes.runner_client import RunnerClient
-from jax_engine.processes.wire import Beat
+from jax_engine.processes.runner_child import ProcessGroup
+from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
+from jax_engine.processes.runner_messages import Beat
 from jax_engine.step import Capabilities
 from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.patience import HANG_S, until
@@ -170,7 +169,7 @@ def test_processes_that_carry_out_different_steps_have_failed(whose: int) -> Non
 
 
 def test_one_that_waits_for_another_that_computes_is_not_stuck() -> None:
-    fate = Fate()
+    fate = ProcessGroup()
     fate.beats |= {0: Beat(0.0, 60.0), 1: Beat(5.0, 0.0)}
     assert fate.stillness() == 0.0
     fate.beats[1] = Beat(None, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jax_engine.lora.modules import modules_of
-from jax_engine.models.read_config import read_config
+from jax_engine.models.checkpoints.checkpoint import read_config
 from tests.golden.families.checkpoints import cases
 
 

@@ -7,14 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.processes import places as module
-from jax_engine.processes.cores import VARIABLE
-from jax_engine.processes.places import ANYWHERE, VISIBLE, places, split, visible_gpus
+from jax_engine.processes import placement as module
+from jax_engine.processes.placement import (
+    ANYWHERE,
+    VARIABLE,
+    VISIBLE,
+    places,
+    split_cores,
+    visible_gpus,
+)
 
 
 @given(st.lists(st.integers(0, 500), unique=True).map(sorted), st.integers(1, 20))
 def test_cores_are_shared_out(cores: list[int], count: int) -> None:
-    found = split(cores, count)
+    found = split_cores(cores, count)
     assert len(found) == count
     if len(cores) < count:
         assert not any(found), "each may run anywhere"

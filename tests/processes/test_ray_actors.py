@@ -15,11 +15,10 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine import LLM, LLMEngine
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import ConfigError, EngineDeadError, MissingPackageError
-from jax_engine.parallel.seat import Seat
+from jax_engine.parallel.collectives import Seat
 from jax_engine.processes import runner_child
 from jax_engine.processes.ray_actor import RayHost
-from jax_engine.processes.remote_runner import RemoteRunner
-from jax_engine.processes.runner_client import RunnerClient
+from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_through_bytes import SETTINGS as OF_BYTES
 from tests.engine.test_through_bytes import outputs

@@ -12,9 +12,9 @@ import pytest
 
 from jax_engine.errors import OutOfMemoryError, StepFailedError
 from jax_engine.processes import runner_process
-from jax_engine.processes.awake import Work
-from jax_engine.processes.runner_server import RunnerServer, sendable
-from jax_engine.processes.wire import Answer, Beat, Call, message
+from jax_engine.processes.child_process import ThreadActivity
+from jax_engine.processes.runner_messages import Answer, Beat, Call, message
+from jax_engine.processes.runner_process import RunnerServer, picklable_error
 from jax_engine.progress_log import compiling
 from jax_engine.step import Moves, Samples, Step
 from tests.support.in_server import in_servers
@@ -124,8 +124,8 @@ def test_errors_keep_their_types_or_are_those_of_a_step() -> None:
     class Local(Exception):
         pass
 
-    assert isinstance(sendable(OutOfMemoryError("full")), OutOfMemoryError)
-    found = sendable(Local("odd"))
+    assert isinstance(picklable_error(OutOfMemoryError("full")), OutOfMemoryError)
+    found = picklable_error(Local("odd"))
     assert isinstance(found, StepFailedError) and "odd" in str(found)
     one = Server()
     one.runner.error = MemoryError("of NumPy")
@@ -160,7 +160,7 @@ def test_an_error_of_before_is_not_raised_behind_recover() -> None:
 def beating(monkeypatch: pytest.MonkeyPatch, busy: Callable[[], bool]) -> Iterator[Any]:
     """A server and its beats, as a thread sends them; `busy`: whether the process does anything."""
     monkeypatch.setattr(runner_process, "BEAT_S", 0.01)
-    monkeypatch.setattr(Work, "goes_on", lambda self, seconds: busy())
+    monkeypatch.setattr(ThreadActivity, "goes_on", lambda self, seconds: busy())
     beats: list[Beat] = []
     news: Any = SimpleNamespace(closed=threading.Event(), send=beats.append)
     server: Any = SimpleNamespace(current=None)
@@ -217,7 +217,7 @@ def test_calls_that_are_no_steps_may_run_as_long_as_they_compute(
 def test_a_process_that_waits_does_nothing_and_one_that_computes_does() -> None:
     """Whichever of its threads computes, but not the one that asks."""
     ended = threading.Event()
-    work, thread = Work(), threading.Thread(target=spin, args=(ended,))
+    work, thread = ThreadActivity(), threading.Thread(target=spin, args=(ended,))
     assert until(lambda: not work.goes_on(waited()))
     thread.start()
     try:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from jax_engine.models.load import load_model, open_model
-from jax_engine.weights.coded_panels import CodedPanels
+from jax_engine.models.model_loader import load_model, open_model
+from jax_engine.weights.panels import CodedPanels
 from jax_engine.weights.w8a8 import W8A8Panels
 from reference.transformer import Transformer
 from tests.models.paged import PagedRun

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from jax_engine import PoolingParams, SamplingParams
 from jax_engine.engine.pooling import PooledParams
-from jax_engine.engine.request_setup import request_setup
-from jax_engine.processes.remote_runner import RemoteRunner
+from jax_engine.engine.running_requests import request_setup
+from jax_engine.processes.runner_client import RemoteRunner
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.worker import Worker
 from tests.support.builders import Pool, model_pair, parts_for

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import request_setup
-from jax_engine.sampling.token_bits import ALL_TOKENS, as_booleans, num_words, token_bits
+from jax_engine.engine.running_requests import request_setup
+from jax_engine.sampling.masked_steps import ALL_TOKENS, as_booleans, num_words, token_bits
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, StepResult
 from tests.support.builders import Pool, parts_for
 from tests.support.tiny_llama import EOS, VOCAB

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.run import quantize
 from reference.quantization import awq, compressed_tensors, fp8, gptq

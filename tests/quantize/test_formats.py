@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.load import load_model
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.quantize.grids import Floats, Steps
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.model_loader import load_model
+from jax_engine.quantize.rounding import Floats, Steps
 from reference.quantization import awq, compressed_tensors, fp8, gptq, steps
 from tests.golden import tiny_checkpoints as tiny
 from tests.golden.families.checkpoints import cases

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.load import load_model
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.quantize.calibration import Calibrator
-from jax_engine.quantize.gptq import solve
-from jax_engine.quantize.grids import Floats, Grid, Steps
-from jax_engine.quantize.layers import open_float_model
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.model_loader import load_model
+from jax_engine.quantize.calibration import Calibrator, calibration_tokens, pieces
+from jax_engine.quantize.float_model import open_float_model
 from jax_engine.quantize.options import Options
-from jax_engine.quantize.rounding import round_to_nearest
+from jax_engine.quantize.rounding import Floats, Grid, Steps, round_to_nearest, solve
 from jax_engine.quantize.run import make_plan, shard_names
-from jax_engine.quantize.samples import calibration_tokens, pieces
 from reference.quantization.gptq import Tensors, decode
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.paged import PagedRun

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.quantize.output import STATE, Output
+from jax_engine.quantize.shards import STATE, Output
 from tests.quantize.models import digests, quantized, write_model
 
 TEXT = "It was a dark and stormy night; the rain fell in torrents. " * 4
@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_while_writing(
     def full(*args: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jax_engine.quantize.output.write_tensors", full)
+    monkeypatch.setattr("jax_engine.quantize.shards.write_tensors", full)
     with pytest.raises(WeightsError, match="No space left"):
         quantized(model, tmp_path / "out", format="w4a16")
     assert [file.name for file in (tmp_path / "out").iterdir()] == [STATE]

@@ -10,16 +10,21 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.load import load_model
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.quantize import awq, smoothing
-from jax_engine.quantize.folding import Fold, folds_of
-from jax_engine.quantize.grids import Grid, Steps
-from jax_engine.quantize.layers import FloatModel, open_float_model
+from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.model_loader import load_model
+from jax_engine.quantize import input_scales
+from jax_engine.quantize.float_model import FloatModel, open_float_model
+from jax_engine.quantize.input_scales import (
+    Fold,
+    Inputs,
+    check_folds,
+    folds_of,
+    no_inputs,
+    readers,
+    scale_inputs,
+)
 from jax_engine.quantize.options import Options
-from jax_engine.quantize.rounding import round_to_nearest
-from jax_engine.quantize.scaling import check_folds, readers, scale_inputs
-from jax_engine.quantize.statistics import Inputs, nothing
+from jax_engine.quantize.rounding import Grid, Steps, round_to_nearest
 from reference.quantization import smoothquant
 from tests.golden import tiny_checkpoints as tiny
 from tests.golden.families.checkpoints import PROMPT as FAMILY_PROMPT
@@ -41,7 +46,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 6
 def inputs_of(x: np.ndarray) -> Inputs:
     wide = x.astype(np.float64)
     one = Inputs(wide.T @ wide, np.abs(x).sum(axis=0), np.abs(x).max(axis=0), x)
-    return nothing(x.shape[1]).joined(one)
+    return no_inputs(x.shape[1]).joined(one)
 
 
 def error(numbers: np.ndarray) -> float:
@@ -53,24 +58,26 @@ def error(numbers: np.ndarray) -> float:
 def test_awq_errs_less_than_rounding(grid: Grid, group: int) -> None:
     inputs = inputs_of(X)
     rounded = error(round_to_nearest(MATRIX, grid, group).numbers(grid))
-    scales = awq.best_scales([MATRIX], inputs, grid, group)
+    scales = input_scales.best_awq_scales([MATRIX], inputs, grid, group)
     scaled = error(round_to_nearest(MATRIX * scales, grid, group).numbers(grid) / scales)
     assert scaled < 0.8 * rounded
-    every = [awq.scales_for(inputs, one) for one in awq.EXPONENTS]
+    every = [input_scales.awq_scales(inputs, one) for one in input_scales.EXPONENTS]
     errors = [
         error(round_to_nearest(MATRIX * one, grid, group).numbers(grid) / one) for one in every
     ]
     assert scaled == pytest.approx(min(errors), rel=1e-3)
-    codes = awq.cut(MATRIX * scales, inputs.divided(scales), grid, group)
+    codes = input_scales.cut(MATRIX * scales, inputs.divided(scales), grid, group)
     assert error(codes.numbers(grid) / scales) < scaled
 
 
 def test_awq_never_errs_more_than_rounding() -> None:
     """Neither where scales cannot be had, nor for a row whose groups err in common."""
     grid, inputs = Steps(4), inputs_of(X)
-    spoilt = awq.best_scales([MATRIX], inputs, grid, 16, lambda s: np.where(s == 1, s, s**-3))
+    spoilt = input_scales.best_awq_scales(
+        [MATRIX], inputs, grid, 16, lambda s: np.where(s == 1, s, s**-3)
+    )
     assert (spoilt == 1).all()
-    rows = inputs.errors(awq.cut(MATRIX, inputs, grid, 16).numbers(grid) - MATRIX)
+    rows = inputs.errors(input_scales.cut(MATRIX, inputs, grid, 16).numbers(grid) - MATRIX)
     plain = inputs.errors(round_to_nearest(MATRIX, grid, 16).numbers(grid) - MATRIX)
     assert (rows <= plain).all() and (rows < plain).any()
 
@@ -80,33 +87,33 @@ def test_ranges_are_cut_where_a_small_input_has_the_largest_weight() -> None:
     weight[:, 4] = 1.9
     x = np.random.default_rng(2).standard_normal((200, 16)).astype(np.float32)
     x[:, 4] *= 1e-3
-    codes = awq.cut(weight, inputs_of(x), Steps(4), 16)
+    codes = input_scales.cut(weight, inputs_of(x), Steps(4), 16)
     assert (codes.scales < 0.7 * round_to_nearest(weight, Steps(4), 16).scales).all()
 
 
 def test_smoothing_is_the_oracles() -> None:
     x, weight = X.copy(), MATRIX.copy()
     x[:, 3], weight[:, 9] = 0, 0
-    found = smoothing.scales_for([weight[:10], weight[10:]], inputs_of(x), 0.3)
+    found = input_scales.smoothquant_scales([weight[:10], weight[10:]], inputs_of(x), 0.3)
     np.testing.assert_array_equal(found, smoothquant.smoothing(x, weight, 0.3))
     codes, scales = smoothquant.quantise_rows(x)
-    np.testing.assert_allclose(smoothing.rounded_rows(x), codes * scales, rtol=1e-6)
+    np.testing.assert_allclose(input_scales.rounded_rows(x), codes * scales, rtol=1e-6)
 
 
 def test_smoothing_never_errs_more_than_rounding() -> None:
     grid, inputs = Steps(8, dtype="float32"), inputs_of(X)
     ones = np.ones(96, np.float32)
-    plain = smoothing.product_error([MATRIX], inputs, grid, ones)
+    plain = input_scales.smoothquant_error([MATRIX], inputs, grid, ones)
     for strength in (0.0, 0.5, 0.8):
-        scales = smoothing.best_scales([MATRIX], inputs, grid, strength)
-        now = smoothing.product_error([MATRIX], inputs, grid, scales)
+        scales = input_scales.best_smoothquant_scales([MATRIX], inputs, grid, strength)
+        now = input_scales.smoothquant_error([MATRIX], inputs, grid, scales)
         assert now < 0.9 * plain if strength == 0.5 else now <= plain
-    spoilt = smoothing.best_scales([MATRIX], inputs, grid, 0.5, lambda s: s**-3)
+    spoilt = input_scales.best_smoothquant_scales([MATRIX], inputs, grid, 0.5, lambda s: s**-3)
     np.testing.assert_array_equal(spoilt, ones)
 
 
 def test_statistics_of_inputs() -> None:
-    joined = nothing(96).joined(inputs_of(X[:150])).joined(inputs_of(X[150:]))
+    joined = no_inputs(96).joined(inputs_of(X[:150])).joined(inputs_of(X[150:]))
     scales = np.random.default_rng(3).uniform(0.5, 2, 96).astype(np.float32)
     for found, wanted in zip(joined.divided(scales), inputs_of(X / scales), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-2)
@@ -230,7 +237,7 @@ def test_a_whole_model(model: Path, tmp_path: Path, kind: str, options: dict[str
 def test_what_is_ignored_is_not_scaled(
     model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "jax_engine.quantize.scaling")
+    caplog.set_level(logging.INFO, "jax_engine.quantize.input_scales")
     text = {"calibration": str(model.parent / "text"), "samples": 2, "sample_length": 32}
     options = {"format": "w4a16", "algorithm": "awq", "ignore": ("k_proj",)} | text
     out = quantized(model, tmp_path / "out", **options)

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from jax_engine.operations import xla
-from jax_engine.sampling.asks import EVERYTHING, USUAL, Asks, branch
-from jax_engine.sampling.inputs import asks_of, sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.sampling.sampling_inputs import (
+    EVERYTHING,
+    USUAL,
+    Asks,
+    asks_of,
+    branch,
+    sampling_row,
+    unpack_sampling,
+)
 
 VOCAB = 400
 HISTORY = np.array([[0, 1, 9], [3, 5, 0], [1, 0, 0]], np.int32)  # the last entry is padding

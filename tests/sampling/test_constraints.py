@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.sampling.bad_words import bad_word_tokens, completing_tokens
-from jax_engine.sampling.logits import forbid_tokens
-from jax_engine.sampling.processors import run_processors, with_prompt
-from jax_engine.sampling.token_bits import as_booleans, num_words, token_bits
+from jax_engine.sampling.masked_steps import (
+    as_booleans,
+    bad_word_tokens,
+    completing_tokens,
+    num_words,
+    run_processors,
+    token_bits,
+    with_prompt,
+)
+from jax_engine.sampling.sampler import forbid_tokens
 from reference.logits import process
 
 VOCABS = (1, 31, 32, 33, 257)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.engine.request_setup import derive_seed
-from jax_engine.sampling.inputs import sampling_row, unpack_sampling
+from jax_engine.engine.running_requests import derive_seed
+from jax_engine.sampling.sampling_inputs import sampling_row, unpack_sampling
 from reference import sampling as oracle
 from tests.sampling.forms import each_form, sample_by
 from tests.support.engine_pair import naive_logits

@@ -9,7 +9,7 @@ import pytest
 
 from jax_engine import SamplingParams
 from jax_engine.sampling import draw as module
-from jax_engine.sampling.inputs import SamplingInputs, sampling_row, unpack_sampling
+from jax_engine.sampling.sampling_inputs import SamplingInputs, sampling_row, unpack_sampling
 from reference import sampling as oracle
 from reference.parameters import parameters
 from reference.random_numbers import uniform

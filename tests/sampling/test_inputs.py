@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.sampling.inputs import (
+from jax_engine.sampling.sampling_inputs import (
     FLOATS,
     INTEGERS,
     NUMBERS,

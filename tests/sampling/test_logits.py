@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_engine import SamplingParams
-from jax_engine.sampling.inputs import SamplingInputs, sampling_row, unpack_sampling
-from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
-from jax_engine.sampling.token_bits import token_bits
+from jax_engine.sampling.masked_steps import token_bits
+from jax_engine.sampling.sampler import apply_bias, apply_penalties, forbid_tokens
+from jax_engine.sampling.sampling_inputs import SamplingInputs, sampling_row, unpack_sampling
 
 LOGITS = np.float32([[4.0, -4.0, 0.0, 2.0, 1.0]] * 3)
 

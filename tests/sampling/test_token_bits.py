@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jax_engine.sampling.token_bits import as_booleans, num_words, token_bits
+from jax_engine.sampling.masked_steps import as_booleans, num_words, token_bits
 
 
 @pytest.mark.parametrize(("vocab", "words"), [(1, 1), (31, 1), (32, 1), (33, 2), (64, 2), (65, 3)])

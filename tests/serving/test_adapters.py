@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from jax_engine import AsyncLLM
-from jax_engine.commands.batch_files.app import ask
+from jax_engine.commands.batch_run import ask
 from jax_engine.lora.modules import Modules
-from jax_engine.serving.openai.adapters import UPDATING
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.served_adapters import UPDATING
 from tests.lora.adapters import tensors_of, write_folder
 from tests.support.engine_in_thread import in_threads
 from tests.support.heads import with_head

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
-from jax_engine.serving.openai import metrics
+from jax_engine.serving import stat_loggers
 from jax_engine.serving.text_encoder import TextEncoder
 from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make, http_scope, leave, scripted_app
@@ -330,7 +330,7 @@ def test_metrics_wait_for_nobody(make: Make, monkeypatch: pytest.MonkeyPatch) ->
     assert 'jax_engine:num_requests_swapped{engine="0",model_name="tiny"} 1.0' in page
     assert 'jax_engine:engine_alive{engine="0",model_name="tiny"} 1.0' in page
     llm.busy = True
-    monkeypatch.setattr(metrics, "WAIT_S", 0.01)
+    monkeypatch.setattr(stat_loggers, "WAIT_S", 0.01)
     assert engine_lines(client.get("/metrics").text) == engine_lines(page)
 
 
@@ -359,7 +359,7 @@ def test_models_tokens_and_embeddings(make: Make) -> None:
 def test_the_server_needs_no_jax() -> None:
     code = """
 import sys
-import jax_engine.serving.openai.app, jax_engine.serving.openai.server, jax_engine.cli
+import jax_engine.serving.api.app, jax_engine.serving.api.server, jax_engine.cli
 jax_engine.cli.make_parser()
 bad = {"jax", "jaxlib", "flax", "numba"} & set(sys.modules)
 assert not bad, bad

@@ -28,7 +28,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
-from jax_engine.processes.child import connect
+from jax_engine.processes.child_process import connect
 from jax_engine.serving import engine_client
 from jax_engine.serving.messages import REPORTS, Beat, encode
 from tests.support.byte_tokenizer import VOCAB

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM, EngineDeadError, SamplingParams
-from jax_engine.processes import awake
-from jax_engine.processes.awake import Awake
+from jax_engine.processes import child_process
+from jax_engine.processes.child_process import ActiveTime
 from jax_engine.serving import engine_client
 from tests.support.patience import HANG_S
 
@@ -21,8 +21,8 @@ SILENCE_S = 2.0
 
 def test_long_gaps_between_ticks_count_little(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(awake.time, "monotonic", lambda: now)
-    count = Awake(at_most=1.0)
+    monkeypatch.setattr(child_process.time, "monotonic", lambda: now)
+    count = ActiveTime(at_most=1.0)
     for later, expected in ((100.5, 0.5), (101.5, 1.5), (200.0, 2.5), (200.25, 2.75)):
         now = later
         count.tick()
@@ -37,7 +37,7 @@ def test_a_process_that_is_being_closed_has_its_time_to_end(
     monkeypatch.setattr(engine_client, "TICK_S", 0.0)
     kills: list[int] = []
     client: Any = engine_client.EngineClient.__new__(engine_client.EngineClient)
-    client._awake, client._failed, client._closing = Awake(1.0), None, closing
+    client._awake, client._failed, client._closing = ActiveTime(1.0), None, closing
     client._process = SimpleNamespace(poll=lambda: 0, kill=lambda: kills.append(1))
     monkeypatch.setattr(client, "_how_it_ended", lambda: "it ended")
     asyncio.run(asyncio.wait_for(client._tick(), HANG_S))

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import InvalidRequestError, SamplingParams
-from jax_engine.serving.wire_params import read_params, written
+from jax_engine.serving.messages import params_fields, read_params
 from tests.support.scripted_app import Make, scripted_app
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -88,12 +88,12 @@ def test_extra_arguments_reach_the_engines_process(make: Make) -> None:
         assert client.post(path, json=body | {"vllm_xargs": given}).status_code == 200
         params = llm.asked[-1][1]
         assert params.extra_args == given
-        sent = read_params(written(params), pooling=False, streams=False)
+        sent = read_params(params_fields(params), pooling=False, streams=False)
         assert isinstance(sent, SamplingParams) and sent.extra_args == given
         client.post(path, json=body)
         assert llm.asked[-1][1].extra_args is None
     with pytest.raises(InvalidRequestError, match="extra_args cannot be sent to the engine"):
-        written(SamplingParams(extra_args={"a": object()}))
+        params_fields(SamplingParams(extra_args={"a": object()}))
 
 
 def test_documents_are_an_option_of_the_template(make: Make) -> None:

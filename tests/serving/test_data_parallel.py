@@ -25,9 +25,9 @@ from jax_engine import (
     SamplingParams,
 )
 from jax_engine.config import EngineConfig
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.metrics import MetricsPage
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.stat_loggers import MetricsPage
 from tests.support.builders import small_engine
 from tests.support.engine_in_thread import (
     EngineThread,

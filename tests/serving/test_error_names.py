@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM
-from jax_engine.commands.batch_files.app import ask
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.commands.batch_run import ask
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.test_async_llm import SETTINGS
 from tests.support.byte_tokenizer import VOCAB
 from tests.support.scripted_app import scripted_app

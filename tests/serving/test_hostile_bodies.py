@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from jax_engine.serving.openai import guards
-from jax_engine.serving.openai.body_size import ValueCount
-from jax_engine.serving.openai.sampling_fields import MAX_BIASES, MAX_WORDS
+from jax_engine.serving.api import middleware
+from jax_engine.serving.api.middleware import ValueCount
+from jax_engine.serving.api.sampling_fields import MAX_BIASES, MAX_WORDS
 from tests.serving.fields.cases import WAYS
 from tests.support.scripted_app import Make, scripted_app
 
@@ -59,7 +59,7 @@ def test_a_text_has_one_value(make: Make, text: str, plain: bool) -> None:
 
 
 def test_a_body_has_so_many_values_and_no_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "MAX_VALUES", 10)
+    monkeypatch.setattr(middleware, "MAX_VALUES", 10)
     client, llm = make()
     fits = client.post(C, json={"prompt": [1] * 7, "max_tokens": 1})  # and three around them
     assert fits.status_code == 200 and len(llm.asked) == 1

@@ -29,9 +29,9 @@ from jax_engine import (
     SamplingParams,
     StepFailedError,
 )
-from jax_engine.commands.batch_files.app import ask
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.commands.batch_run import ask
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.support.engine_in_thread import EngineThread, in_threads
 from tests.support.in_process import run as run_all
 from tests.support.patience import HANG_S

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine.serving.openai import http_protocol
-from jax_engine.serving.openai.http_protocol import BoundedHead
+from jax_engine.serving.api import http_protocol
+from jax_engine.serving.api.http_protocol import BoundedHead
 from tests.support.scripted_app import scripted_app, served
 
 TEXTS = ("one", "twenty-two", "é" * 70)

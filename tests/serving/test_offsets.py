@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.serving.openai.offsets import Offsets
+from jax_engine.serving.api.response_logprobs import Offsets
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.serving.tools.test_grammars import SPECIAL

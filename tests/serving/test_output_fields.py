@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jax_engine import LLMEngine, RequestOutputKind
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput
+from jax_engine.serving.engine_server import messages_of
 from jax_engine.serving.messages import Outputs, decode_report, encode
-from jax_engine.serving.reports import messages_of
-from jax_engine.serving.streams import PoolingStream
+from jax_engine.serving.open_requests import PoolingStream
 from tests.engine.test_assembler import FREE, HALVES, LETTERS, PROMPT, news_engine, requests
 from tests.support.client_view import Asked, serve
 from tests.support.in_process import InProcess

@@ -13,9 +13,9 @@ from urllib.parse import urlparse
 import pytest
 import uvicorn
 
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.page import FILES
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.api.web_page import FILES
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.chromium import Page, chromium
@@ -289,7 +289,7 @@ def test_a_dead_or_busy_engine_is_said_and_the_page_comes_back(
 
 
 def test_the_files_hold_no_address_and_no_inline_script() -> None:
-    from jax_engine.serving.openai.page import FOLDER
+    from jax_engine.serving.api.web_page import FOLDER
 
     assert {path.name for path in FOLDER.iterdir()} == {name for name, _ in FILES.values()}
     for path in FOLDER.iterdir():

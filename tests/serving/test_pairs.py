@@ -15,8 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM, LLMEngine
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.builders import small_engine
 from tests.support.byte_tokenizer import save_letter_tokenizer

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, SamplingParams
-from jax_engine.serving.openai.blocks import Blocks
-from jax_engine.serving.openai.conversation import Conversation
-from jax_engine.serving.openai.events import with_errors
-from jax_engine.serving.openai.metrics import families
-from jax_engine.serving.openai.turns import CallPiece, Said
-from jax_engine.serving.wire_params import streams, written
+from jax_engine.serving.api.chat_messages import Conversation
+from jax_engine.serving.api.content_blocks import Blocks
+from jax_engine.serving.api.streaming import with_errors
+from jax_engine.serving.messages import params_fields, streams
+from jax_engine.serving.parsers.parser_base import CallDelta, TurnDelta
+from jax_engine.serving.stat_loggers import families
 
-CALL = CallPiece(0, "{}", "a", "f")
+CALL = CallDelta(0, "{}", "a", "f")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_white_space_alone_begins_no_block(
     """It belongs to the text around it; beside calls it is none."""
     blocks, found = Blocks(), []
     for one in said:
-        what = Said(one) if isinstance(one, str) else Said(calls=[one])
+        what = TurnDelta(one) if isinstance(one, str) else TurnDelta(calls=[one])
         found += [f"{step.what} {step.block.kind}" for step in blocks.take(what)]
     if blocks.all and blocks.all[-1].kind == "call":
         assert [*blocks.finish()] == []
@@ -45,7 +45,7 @@ def test_white_space_alone_begins_no_block(
 
 def test_white_space_that_is_all_is_said_at_the_end() -> None:
     blocks = Blocks()
-    assert [*blocks.take(Said(" \n"), ["one"])] == []
+    assert [*blocks.take(TurnDelta(" \n"), ["one"])] == []
     assert [(step.what, step.text, step.logprobs) for step in blocks.finish()] == [
         ("begin", "", []), ("grow", " \n", ["one"]),
     ]  # fmt: skip
@@ -118,4 +118,4 @@ def test_a_metric_s_help_is_its_name_in_words() -> None:
 def test_who_reads_before_the_end(fields: dict[str, Any], read: bool) -> None:
     """Not of what is ranked: only its end tells which sequences are returned."""
     assert streams(SamplingParams(**fields)) is read
-    assert not streams(PoolingParams()) and written(PoolingParams()) == {}
+    assert not streams(PoolingParams()) and params_fields(PoolingParams()) == {}

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_engine.serving.openai.embeddings import MAX_DESCRIBED
+from jax_engine.serving.api.openai.embeddings import MAX_DESCRIBED
 from tests.support.scripted_app import Make, scripted_app
 from tests.support.scripted_llm import ScriptedLLM
 

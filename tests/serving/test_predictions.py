@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.engine_in_thread import in_threads
 from tests.support.tiny_llama import tiny_llama

@@ -16,8 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM, LLMEngine
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.tools.conftest import TEMPLATE
 from tests.serving.tools.test_chat_pairs import comparable, joined
 from tests.support.drafters import Guess, perfect, speculation, unruly

@@ -8,8 +8,7 @@ import pytest
 
 from jax_engine import PoolingParams, SamplingParams
 from jax_engine.engine.prompts import Prompt
-from jax_engine.serving.origin import ORIGIN, Origin
-from jax_engine.serving.request_log import MAX_SHOWN, RequestLog
+from jax_engine.serving.request_log import CLIENT_REQUEST, MAX_SHOWN, ClientRequest, RequestLog
 
 PROMPT = Prompt("one two three", [5, 6, 7])
 type Line = Callable[..., str]
@@ -76,11 +75,11 @@ def test_a_request_is_called_as_its_client_calls_it(
     line: Line, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within a request of HTTP that is its own id; it cannot begin a line of its own."""
-    token = ORIGIN.set(Origin("cmpl-mine\nfake"))
+    token = CLIENT_REQUEST.set(ClientRequest("cmpl-mine\nfake"))
     try:
         found = line(name="engine's")
     finally:
-        ORIGIN.reset(token)
+        CLIENT_REQUEST.reset(token)
     assert found.startswith("Received request cmpl-mine\\nfake: ") and "\n" not in found
     assert caplog.records[0].__dict__["request_id"] == "cmpl-mine\nfake"
     assert line(name="engine's").startswith("Received request engine's: ")

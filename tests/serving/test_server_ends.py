@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from jax_engine.serving.openai import server as server_module
+from jax_engine.serving.api import server as server_module
 from tests.support.patience import HANG_S, until
 
 

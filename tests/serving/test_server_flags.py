@@ -16,8 +16,8 @@ from jax_engine.cli import make_parser
 from jax_engine.commands import serve
 from jax_engine.commands.serve_flags import ALWAYS_ON
 from jax_engine.progress_log import FORMAT_VARIABLE
-from jax_engine.serving.openai.server import bound_unix_socket, run
-from jax_engine.serving.openai.service import ServerSettings
+from jax_engine.serving.api.server import bound_unix_socket, run
+from jax_engine.serving.api.service import ServerSettings
 from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make, scripted_app
 
@@ -167,7 +167,7 @@ def test_a_unix_socket_serves(make: Make, tmp_path: Path, monkeypatch: pytest.Mo
         shutdown=lambda seconds: None,
         num_unfinished_requests=0,
     )
-    monkeypatch.setattr("jax_engine.serving.openai.server.LAST_WORDS_S", 0.0)
+    monkeypatch.setattr("jax_engine.serving.api.server.LAST_WORDS_S", 0.0)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     app: Any = client.app
     thread = threading.Thread(target=run, args=(app, llm, listening, 1.0))

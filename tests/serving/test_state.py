@@ -9,10 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import EngineDeadError
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.page import FILES
-from jax_engine.serving.openai.service import ServerSettings, Service
-from jax_engine.serving.openai.state import StateWatch
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.api.web_page import FILES, StateWatch
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.patience import HANG_S
 from tests.support.scripted_llm import ScriptedLLM
@@ -56,7 +55,7 @@ def test_requests_are_named_after_their_answers(make: Make) -> None:
 
 
 def test_all_who_watch_share_one_question(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jax_engine.serving.openai.state.FRESH_S", HANG_S)
+    monkeypatch.setattr("jax_engine.serving.api.web_page.FRESH_S", HANG_S)
 
     async def run() -> None:
         service, llm = make()
@@ -75,8 +74,8 @@ def test_a_long_step_leaves_the_last_state_and_one_question(
     async def run() -> None:
         service, llm = make()
         watch = StateWatch(service)
-        monkeypatch.setattr("jax_engine.serving.openai.state.FRESH_S", 0.0)
-        monkeypatch.setattr("jax_engine.serving.openai.state.WAIT_S", 0.01)
+        monkeypatch.setattr("jax_engine.serving.api.web_page.FRESH_S", 0.0)
+        monkeypatch.setattr("jax_engine.serving.api.web_page.WAIT_S", 0.01)
         first = await watch.now()
         llm.busy, llm.step_seconds = True, 7.5
         for _ in range(3):
@@ -90,7 +89,7 @@ def test_a_long_step_leaves_the_last_state_and_one_question(
 def test_before_the_first_answer_there_is_no_state(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jax_engine.serving.openai.state.WAIT_S", 0.01)
+    monkeypatch.setattr("jax_engine.serving.api.web_page.WAIT_S", 0.01)
     found = TestClient(make_app(make(busy=True)[0])).get("/state").json()
     assert found["engine"] is None and found["age"] is None
     assert found["server"] == {

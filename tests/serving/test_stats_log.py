@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jax_engine.serving.openai.stats_log import StatsLog
+from jax_engine.serving.stat_loggers import StatsLog
 
 NAMES = {
     "prompt": "prompt_tokens", "generated": "generation_tokens", "queries": "prefix_cache_queries",

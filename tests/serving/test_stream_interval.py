@@ -11,7 +11,7 @@ from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News, Piece
 from jax_engine.engine.prompts import Prompt
-from jax_engine.serving.streams import CompletionStream
+from jax_engine.serving.open_requests import CompletionStream
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 SETTINGS: dict[str, Any] = {

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from jax_engine.serving.openai import guards, http_protocol
-from jax_engine.serving.openai.http_protocol import MAX_HEAD, BoundedHead
-from jax_engine.serving.openai.request_fields import MAX_MESSAGES, MAX_TOOLS
-from jax_engine.serving.openai.sound_json import MAX_DEPTH, problem_of
+from jax_engine.serving.api import http_protocol, middleware
+from jax_engine.serving.api.http_protocol import MAX_HEAD, BoundedHead
+from jax_engine.serving.api.request_fields import MAX_DEPTH, MAX_MESSAGES, MAX_TOOLS, problem_of
 from tests.support.patience import HANG_S
 from tests.support.scripted_app import scripted_app, served
 
@@ -163,7 +162,7 @@ def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.Monk
 
 
 def test_a_body_has_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "BODY_S", 0.5)
+    monkeypatch.setattr(middleware, "BODY_S", 0.5)
     client, llm = scripted_app(checkpoint)()
     for path in ("/v1/completions", "/v1/messages"):
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -178,7 +177,7 @@ def test_a_body_has_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_time_of_a_body_is_not_that_of_its_answer(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guards, "BODY_S", 0.2)
+    monkeypatch.setattr(middleware, "BODY_S", 0.2)
     client, llm = scripted_app(checkpoint)()
     generate = llm.generate
 

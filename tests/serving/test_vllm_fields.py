@@ -94,7 +94,7 @@ def test_minus_one_shows_all_log_probabilities(make: Make) -> None:
 
 
 def _ranked(params: Any, text: str) -> list[Any]:
-    from jax_engine.logprobs import Logprob
+    from jax_engine.outputs import Logprob
 
     others = {1: Logprob(-2.0, 2, "b"), 2: Logprob(-3.0, 3, "c")}
     return [{ord(one): Logprob(-0.5, 1, one)} | others for one in text]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from jax_engine.core.drafts import Drafts
+from jax_engine.core.decoding import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup

@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Calls
+from jax_engine.engine.calls import Calls, check_all
 from jax_engine.errors import (
     EngineDeadError,
     EngineInUseError,

@@ -5,8 +5,7 @@ from random import Random
 from typing import Any
 
 from jax_engine import RequestOutputKind
-from jax_engine.engine.batch import check_all
-from jax_engine.engine.calls import Call
+from jax_engine.engine.calls import Call, check_all
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from reference.random_numbers import request_seed

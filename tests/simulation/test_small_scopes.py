@@ -48,6 +48,8 @@ def test_every_interleaving_of_a_few_requests(scheduling, mode) -> None:
 
 def test_a_wrong_scheduler_is_found_with_the_actions_that_show_it(monkeypatch) -> None:
     """The search reports its path."""
-    monkeypatch.setattr("jax_engine.core.state.SchedulerState._give_back", lambda *_: None)
+    monkeypatch.setattr(
+        "jax_engine.core.scheduler_state.SchedulerState._give_back", lambda *_: None
+    )
     with pytest.raises(AssertionError, match="add:0 "):
         explore(Scope("unified", "swap", (ONE, ONE), 4))

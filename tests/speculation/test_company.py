@@ -11,7 +11,7 @@ import pytest
 
 from jax_engine import LLMEngine, PoolingParams, SamplingParams, StructuredOutputsParams
 from jax_engine.outputs import RequestOutput
-from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.drafters import Guess, perfect, speculation, unruly
 from tests.support.raise_at import Injected
 from tests.support.speaking import EOS, VOCAB, followed_by, speaking_engine

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 
 
 class Guesser:

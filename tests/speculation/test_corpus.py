@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from jax_engine.speculation import corpus
-from jax_engine.speculation.corpus import Corpus
+from jax_engine.speculation import lookup_drafters
+from jax_engine.speculation.lookup_drafters import Corpus
 
 MANY = 1000
 
@@ -36,7 +36,7 @@ def test_the_oldest_texts_go_where_there_are_too_many() -> None:
 
 def test_the_oldest_texts_go_where_they_are_too_long() -> None:
     """With a gap behind each, two texts of 6 tokens fit into 16, and three do not."""
-    with patch.object(corpus, "SIZE", 16):
+    with patch.object(lookup_drafters, "SIZE", 16):
         some = Corpus(MANY, [2])
         for start in (10, 20, 30):
             some.add(np.arange(start, start + 6))
@@ -46,12 +46,12 @@ def test_the_oldest_texts_go_where_they_are_too_long() -> None:
 
 
 def test_each_adapter_finds_its_own_texts() -> None:
-    corpus = Corpus(4, (2,))
+    lookup_drafters = Corpus(4, (2,))
     first, second = "a" * 64, "b" * 64
-    corpus.add(np.array([1, 2, 3]))
-    corpus.add(np.array([1, 2, 4]), first)
-    corpus.add(np.array([1, 2, 5]), second)
+    lookup_drafters.add(np.array([1, 2, 3]))
+    lookup_drafters.add(np.array([1, 2, 4]), first)
+    lookup_drafters.add(np.array([1, 2, 5]), second)
     for adapter, follows in ((None, 3), (first, 4), (second, 5)):
-        found = corpus.places((1, 2), 8, adapter)
+        found = lookup_drafters.places((1, 2), 8, adapter)
         assert found.after(1).tolist() == [[follows]]
-    assert len(corpus.places((1, 2), 8, "c" * 64).at) == 0
+    assert len(lookup_drafters.places((1, 2), 8, "c" * 64).at) == 0

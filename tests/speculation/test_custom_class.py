@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.custom_class import CustomDrafter
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import Asked, CustomDrafter
 
 CONFIG = SimpleNamespace(name="vllm_config")
 

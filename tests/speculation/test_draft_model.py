@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
-from jax_engine.engine.request_setup import request_setup
+from jax_engine.engine.running_requests import request_setup
+from jax_engine.speculation.draft_length import StepCosts
 from jax_engine.speculation.draft_model import scratch_blocks
 from jax_engine.speculation.draft_runner import MOST_DECODES, draft_setup
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
-from jax_engine.speculation.step_costs import StepCosts
 from tests.support.builders import small_engine
 from tests.support.draft_models import OtherModel, Watch, draft_config
 from tests.support.in_process import run as run_all

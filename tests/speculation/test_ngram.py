@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.speculation.drafter import Asked
-from jax_engine.speculation.ngram import NgramDrafter, last_match
+from jax_engine.speculation.lookup_drafters import NgramDrafter, last_match
 
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import request_setup
+from jax_engine.engine.running_requests import request_setup
 from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
 from jax_engine.speculation.drafter import Asked, Held
 from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter, Translation, Words

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.speculation.pace import ANY, EACH, LONGEST_REST, Pace, best_length
+from jax_engine.speculation.draft_length import ANY, EACH, LONGEST_REST, Pace, best_length
 
 
 def speed(share: float, count: int) -> float:

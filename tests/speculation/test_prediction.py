@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.core.sequence import Sequence
-from jax_engine.speculation.prediction import LONGEST, PredictedText
+from jax_engine.speculation.predicted_text import LONGEST, PredictedText
 
 MANY = 99
 tokens = st.lists(st.integers(0, 2), max_size=20)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.speculation.prefix_hashes import PrefixHashes
+from jax_engine.speculation.draft_cache import PrefixHashes
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 3), min_size=1, max_size=700)
 

@@ -10,7 +10,7 @@ from jax_engine import SamplingParams
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.speculation.drafter import Asked
-from jax_engine.speculation.prediction import PredictedText
+from jax_engine.speculation.predicted_text import PredictedText
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
 
 VOCABULARY = 10

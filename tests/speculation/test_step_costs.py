@@ -4,8 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.speculation.pace import ANY, EACH
-from jax_engine.speculation.step_costs import (
+from jax_engine.speculation.draft_length import (
+    ANY,
+    EACH,
     GROWTH,
     KEPT,
     MOST_SAVED,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.speculation import corpus, suffix
+from jax_engine.speculation import lookup_drafters
 from jax_engine.speculation.drafter import Asked
-from jax_engine.speculation.suffix import SuffixDrafter
+from jax_engine.speculation.lookup_drafters import SuffixDrafter
 
 MANY = 1000
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=40)
@@ -90,7 +90,7 @@ def kept(outputs: list[list[int]], how: dict[str, Any], size: int) -> list[list[
 def test_guesses_are_those_of_the_rule(
     tokens: list[int], outputs: list[list[int]], count: int, how: dict[str, Any]
 ) -> None:
-    with patch.object(suffix, "MOST_PLACES", MANY):
+    with patch.object(lookup_drafters, "MOST_PLACES", MANY):
         drafter = SuffixDrafter(**how)
         for i, one in enumerate(outputs):
             drafter.propose([Asked(i, [9, *one], 1, 1)])
@@ -111,7 +111,10 @@ def test_sequences_grow_and_end_and_the_oldest_outputs_go(
     """A ring of few tokens, of which the newest texts are kept; the newest places vote."""
     running: dict[int, tuple[int, list[int]]] = {}
     outputs: list[list[int]] = []
-    with patch.object(suffix, "MOST_PLACES", most), patch.object(corpus, "SIZE", size):
+    with (
+        patch.object(lookup_drafters, "MOST_PLACES", most),
+        patch.object(lookup_drafters, "SIZE", size),
+    ):
         drafter = SuffixDrafter(**how)
         for name, (which, new, ends) in enumerate(turns):
             prompt_len, tokens = running.get(which, (len(new), []))
@@ -130,7 +133,10 @@ def test_sequences_grow_and_end_and_the_oldest_outputs_go(
 def test_places_of_the_same_hash_are_told_apart(
     tokens: list[int], outputs: list[list[int]]
 ) -> None:
-    with patch.object(suffix, "MOST_PLACES", MANY), patch.object(corpus, "HEADS", 2):
+    with (
+        patch.object(lookup_drafters, "MOST_PLACES", MANY),
+        patch.object(lookup_drafters, "HEADS", 2),
+    ):
         drafter = SuffixDrafter(**PLAIN)
         for i, one in enumerate(outputs):
             drafter.propose([Asked(i, [9, *one], 1, 1)])
@@ -202,7 +208,7 @@ def test_outputs_are_known_as_far_as_they_were_seen() -> None:
 
 
 def test_an_output_longer_than_the_ring_keeps_its_end() -> None:
-    with patch.object(corpus, "SIZE", 16):
+    with patch.object(lookup_drafters, "SIZE", 16):
         drafter = drafter_that_knows(list(range(100)))
         assert guesses_of(drafter, 90, 91) == []
         assert guesses_of(drafter, 92, 93) == [94, 95]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import request_setup
+from jax_engine.engine.running_requests import request_setup
+from jax_engine.lora.adapted_leaves import adapted_leaves
 from jax_engine.lora.adapter import AdaptedModule, Adapter
-from jax_engine.lora.leaves import adapted_leaves
 from jax_engine.lora.modules import Modules, modules_of
 from jax_engine.models.leaves import abstract_leaves
-from jax_engine.models.load import LoadedModel, open_model
+from jax_engine.models.model_loader import LoadedModel, open_model
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker.worker import Worker
 

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
-from jax_engine.model_spec import ModelSpec
-from jax_engine.models.config import ModelConfig
-from jax_engine.rope_config import RopeConfig
+from jax_engine.model_spec import (
+    AttentionSpec,
+    ExpertsSpec,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    RopeConfig,
+)
+from jax_engine.models.model_config import ModelConfig
 from jax_engine.weights.transforms import Constant, transform_of
 from reference.transformer_config import ExpertsConfig, Rope, TransformerConfig, weight_shapes
 from tests.weights.arrays_source import ArraysSource

@@ -19,14 +19,14 @@ import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.drafts import Drafts
+from jax_engine.core.decoding import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.draft_model import DraftParts
+from jax_engine.engine.open_draft import DraftParts
 from jax_engine.operations import device
-from jax_engine.speculation.config import SpeculativeConfig
 from jax_engine.speculation.draft_model import scratch_blocks
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer

@@ -14,7 +14,7 @@ import zmq
 
 from jax_engine import LLMEngine
 from jax_engine.engine.engine_loop import EngineLoop
-from jax_engine.processes.child import connect
+from jax_engine.processes.child_process import connect
 from jax_engine.serving import engine_process
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode

@@ -7,8 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from jax_engine.processes import runner_child, runner_process
-from jax_engine.processes.remote_runner import RemoteRunner
-from jax_engine.processes.runner_client import RemoteTicket, RunnerClient
+from jax_engine.processes.runner_client import RemoteRunner, RemoteTicket, RunnerClient
 from jax_engine.step import Step
 from tests.support.patience import HANG_S
 

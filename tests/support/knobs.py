@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from jax_engine.layer_spec import (
+from jax_engine.model_spec import (
     AttentionSpec,
     ExpertsSpec,
     HeadNormSpec,
     LatentSpec,
     LayerSpec,
     MlpSpec,
+    ModelSpec,
     NormSpec,
     QueryGrowth,
+    RopeConfig,
     RouterSpec,
 )
-from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families.experts import grouped
-from jax_engine.rope_config import RopeConfig
-from jax_engine.weights.row_orders import split
 from jax_engine.weights.transforms import (
     Concatenate,
     Constant,
@@ -32,6 +31,7 @@ from jax_engine.weights.transforms import (
     Heads,
     Stack,
     Transpose,
+    split,
 )
 from reference.transformer_config import (
     ExpertsConfig,

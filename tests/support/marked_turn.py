@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from jax_engine.outputs import CompletionOutput
-from jax_engine.serving.openai.chat_call import ChatCall
-from jax_engine.serving.openai.turns import CallPiece, Said
+from jax_engine.serving.api.chat_generation import ChatGeneration
+from jax_engine.serving.parsers.parser_base import CallDelta, TurnDelta
 
 
 class MarkedTurn:
@@ -22,9 +22,9 @@ class MarkedTurn:
     def calls_tools(self) -> bool:
         return self.count > 0
 
-    def take(self, text: str, *, ended: bool) -> Said:
+    def take(self, text: str, *, ended: bool) -> TurnDelta:
         content = reasoning = ""
-        calls: list[CallPiece] = []
+        calls: list[CallDelta] = []
         for letter in text:
             if letter in "~|@":
                 self.mode, self.name = letter, ""
@@ -36,20 +36,20 @@ class MarkedTurn:
                 self.name += letter
             elif self.mode == "@":
                 self.mode = ":"
-                calls.append(CallPiece(self.count, "", f"call_{self.count}", self.name))
+                calls.append(CallDelta(self.count, "", f"call_{self.count}", self.name))
                 self.count += 1
             else:
-                calls.append(CallPiece(self.count - 1, letter))
-        return Said(content, reasoning, calls)
+                calls.append(CallDelta(self.count - 1, letter))
+        return TurnDelta(content, reasoning, calls)
 
 
 @contextmanager
 def marked_turns() -> Iterator[None]:
     """All chats read `MarkedTurn`s."""
 
-    def said(call: ChatCall, sample: CompletionOutput) -> Said:
+    def said(call: ChatGeneration, sample: CompletionOutput) -> TurnDelta:
         turn = call._turns.setdefault(sample.index, MarkedTurn())
         return turn.take(sample.text, ended=sample.finish_reason is not None)
 
-    with patch.object(ChatCall, "said", said):
+    with patch.object(ChatGeneration, "said", said):
         yield

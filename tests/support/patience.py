@@ -14,7 +14,7 @@ HANG_S = 900.0  # a hundred times what the slowest of these waits takes on two i
 PATIENT = f"""
 import sys
 from jax_engine.serving import engine_client, tracing
-from jax_engine.serving.openai import metrics, server, state
+from jax_engine.serving.api import metrics, server, state
 engine_client.SILENCE_S = tracing.FLUSH_S = metrics.WAIT_S = state.WAIT_S = {HANG_S}
 from jax_engine.cli import main
 sys.exit(main(sys.argv[1:]))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import request_setup
-from jax_engine.sampling.token_bits import num_words
+from jax_engine.engine.running_requests import request_setup
+from jax_engine.sampling.masked_steps import num_words
 from jax_engine.step import (
     Capabilities,
     Moves,

@@ -12,8 +12,8 @@ from typing import Any
 import uvicorn
 from starlette.testclient import TestClient
 
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.patience import HANG_S
 from tests.support.scripted_llm import ScriptedLLM

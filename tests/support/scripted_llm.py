@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.logprobs import Logprob
 from jax_engine.outputs import (
     CompletionOutput,
+    Logprob,
     PoolingOutput,
     PoolingRequestOutput,
     RequestOutput,
 )
-from jax_engine.serving.openai.metrics import GAUGES
+from jax_engine.serving.stat_loggers import GAUGES
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 

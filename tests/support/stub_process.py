@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cpu_kernels.meeting.memory import ABORTED, LINE
-from jax_engine.parallel.seat import Seat
+from jax_engine.parallel.collectives import Seat
 from jax_engine.processes.runner_process import serve
 from jax_engine.processes.stage_link import Folders
 from jax_engine.step import Capabilities, Step, StepResult

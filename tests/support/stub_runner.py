@@ -21,8 +21,8 @@ from unittest.mock import patch
 import numpy as np
 
 from jax_engine.lora.adapter import Adapter
-from jax_engine.sampling.inputs import FLOATS, WANTS_PROCESSED, row_fields
-from jax_engine.sampling.token_bits import as_booleans
+from jax_engine.sampling.masked_steps import as_booleans
+from jax_engine.sampling.sampling_inputs import FLOATS, WANTS_PROCESSED, row_fields
 from jax_engine.step import (
     Capabilities,
     HiddenStates,

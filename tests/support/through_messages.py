@@ -16,9 +16,10 @@ from jax_engine.serving.messages import (
     decode_command,
     decode_report,
     encode,
+    params_fields,
+    streams,
 )
-from jax_engine.serving.streams import CompletionStream
-from jax_engine.serving.wire_params import streams, written
+from jax_engine.serving.open_requests import CompletionStream
 from tests.support.engine_under_test import Request
 from tests.support.in_process import InProcess
 
@@ -37,7 +38,7 @@ class ThroughMessages(InProcess):
         assembler = Assembler(name, Prompt(None, prompt), params, self.llm_engine.tokenizer, 0.0)
         self._streams[name] = CompletionStream(assembler, 1)
         self._send(Add(
-            name, prompt, written(params), False, request.arrival_time, request.cache_salt,
+            name, prompt, params_fields(params), False, request.arrival_time, request.cache_salt,
             request.priority, request.timeout, streams(params), list(request.prediction),
         ))  # fmt: skip
 

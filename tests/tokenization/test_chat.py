@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jax_engine.engine.conversations import chat_prompts
+from jax_engine.engine.prompts import chat_prompts
 from jax_engine.errors import ConfigError, InvalidRequestError
-from jax_engine.tokenization import chat as chat_module
-from jax_engine.tokenization.chat import load_chat_template
+from jax_engine.tokenization import chat_template as chat_module
 from jax_engine.tokenization.chat_content import content_text
+from jax_engine.tokenization.chat_template import load_chat_template
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.tokenization.conftest import byte_level_metadata, word_pieces
@@ -317,7 +317,7 @@ def test_what_is_silenced_for_an_import_is_not_afterwards() -> None:
     """In a process that has not imported it; `os.environ`, which all threads share, stays."""
     code = """
 import logging, os
-from jax_engine.tokenization.chat import renderer_class
+from jax_engine.tokenization.chat_template import renderer_class
 set_one, changed = os._Environ.__setitem__, []
 os._Environ.__setitem__ = lambda self, *pair: (changed.append(pair[0]), set_one(self, *pair))
 renderer_class()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, ModelNotFoundError, WeightsError
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
-from jax_engine.tokenization.sentencepiece_file import read_sentencepiece
+from jax_engine.tokenization.old_tokenizers import read_sentencepiece
 from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.tokenization.conftest import byte_level_metadata, sentencepiece_metadata

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from jax_engine.tokenization.stop import StopChecker
+from jax_engine.tokenization.detokenizer import StopChecker
 from reference.text import find_stop
 from reference.text import shown as shown_of
 

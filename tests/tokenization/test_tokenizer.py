@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from jax_engine.errors import (
-    ConfigError,
-    InvalidRequestError,
-    ModelNotFoundError,
-    WeightsError,
-)
-from jax_engine.models.open_gguf import open_gguf
+from jax_engine.errors import ConfigError, InvalidRequestError, ModelNotFoundError, WeightsError
+from jax_engine.models.checkpoints.gguf import open_gguf
 from jax_engine.tokenization.gguf_pre_tokenizers import PRE_TOKENIZERS
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -198,7 +193,7 @@ def test_a_gguf_file_has_its_tokenizer(tmp_path: Path, monkeypatch: pytest.Monke
     file = write_gguf(
         tmp_path / "m.gguf", tensors={}, extra={"tokenizer.ggml.model": "llama", **extra}
     )
-    monkeypatch.setattr("jax_engine.models.resolve.default_model_path", lambda: file)
+    monkeypatch.setattr("jax_engine.models.checkpoints.resolve.default_model_path", lambda: file)
     for source in (file, str(file), open_gguf(file), tmp_path, None):
         tokenizer = load_tokenizer(source)
         assert tokenizer.encode("hello") == backend_from_gguf(metadata).encode("hello").ids

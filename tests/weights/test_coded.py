@@ -12,15 +12,13 @@ from jax_engine.errors import WeightsError
 from jax_engine.operations import coded_format
 from jax_engine.weights.code_sources import is_ordered, parts_of_rows
 from jax_engine.weights.coded import Coded, common_kind
-from jax_engine.weights.coded_panels import CodedPanels, most_bytes
 from jax_engine.weights.codes import INT8, Kind, numbers
-from jax_engine.weights.columns import Columns
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
-from jax_engine.weights.panels import Panels
-from jax_engine.weights.row_moves import moves_rows
+from jax_engine.weights.panels import CodedPanels, Panels, most_bytes
 from jax_engine.weights.transforms import (
     AddOne,
+    Columns,
     Concatenate,
     Heads,
     Rows,
@@ -29,10 +27,10 @@ from jax_engine.weights.transforms import (
     Transform,
     Transpose,
     elements,
+    moves_rows,
     transform_of,
 )
-from jax_engine.weights.w8a8 import W8A8Panels
-from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
+from jax_engine.weights.w8a8 import IndexedW8A8Dense, W8A8Dense, W8A8Panels
 from tests.weights.coded_rows import FP4, KINDS, NIBBLES, RowsSource, random_rows
 from tests.weights.test_formats import one_layer
 

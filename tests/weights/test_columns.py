@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.weights.codes import E4M3, INT8, Kind, numbers, row_dtype
-from jax_engine.weights.columns import Columns, cuts_groups
-from jax_engine.weights.transforms import Rows
+from jax_engine.weights.transforms import Columns, Rows, cuts_groups
 
 TABLE = tuple(float(number) for number in range(-8, 8))
 KINDS = (

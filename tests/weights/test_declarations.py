@@ -13,9 +13,15 @@ from safetensors.numpy import save_file
 from jax_engine.errors import WeightsError
 from jax_engine.models import registry
 from jax_engine.models.families import llama
-from jax_engine.models.load import LoadedModel, load_model
-from jax_engine.weights.row_orders import rope_halves, ungrouped
-from jax_engine.weights.transforms import AddOne, Concatenate, Declaration, Transpose
+from jax_engine.models.model_loader import LoadedModel, load_model
+from jax_engine.weights.transforms import (
+    AddOne,
+    Concatenate,
+    Declaration,
+    Transpose,
+    rope_halves,
+    ungrouped,
+)
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.layer_spec import Activation
-from jax_engine.operations import formats, formats_for
+from jax_engine.model_spec import Activation
+from jax_engine.operations import formats_for
+from jax_engine.operations import table as formats
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels

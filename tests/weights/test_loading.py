@@ -9,7 +9,7 @@ import pytest
 
 from jax_engine.errors import OutOfMemoryError
 from jax_engine.models.leaves import Leaf
-from jax_engine.models.load_leaves import load_leaves
+from jax_engine.models.weight_loader import load_leaves
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import VALUES, Matrix
 from jax_engine.weights.panels import Panels

@@ -9,7 +9,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.errors import WeightsError
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from jax_engine.weights.format import Formats, Matrix
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
@@ -22,7 +22,7 @@ from tests.weights.int8 import Int8, Int8Checkpoint, rounded
 def int8(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table and every matrix is held in eight bits."""
     chosen = Formats(Int8(), Int8())
-    monkeypatch.setattr("jax_engine.models.load.formats_for", lambda *_: chosen)
+    monkeypatch.setattr("jax_engine.models.model_loader.formats_for", lambda *_: chosen)
 
 
 def rounded_weights(config: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -76,7 +76,7 @@ def test_its_own_checkpoints_of_codes_and_scales(
 ) -> None:
     """Other tensors than the family declares, fused by the family's transforms."""
     chosen = Formats(Int8Checkpoint(), Int8Checkpoint())
-    monkeypatch.setattr("jax_engine.models.load.formats_for", lambda *_: chosen)
+    monkeypatch.setattr("jax_engine.models.model_loader.formats_for", lambda *_: chosen)
     config = tiny.CONFIGS[name]
     plain = rounded_weights(config)
     tensors: dict[str, np.ndarray] = {}

@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.weights.row_orders import regrouped, rope_halves, split, ungrouped
 from jax_engine.weights.transforms import (
     AddOne,
     Concatenate,
@@ -16,7 +15,11 @@ from jax_engine.weights.transforms import (
     Heads,
     Stack,
     Transpose,
+    regrouped,
+    rope_halves,
+    split,
     transform_of,
+    ungrouped,
 )
 from tests.weights.arrays_source import ArraysSource
 

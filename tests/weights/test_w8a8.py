@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from cpu_kernels.w8a8.rounding import LEAST, MOST
 from jax_engine.errors import WeightsError
 from jax_engine.operations import coded_format
-from jax_engine.weights import w8a8, w8a8_dense
+from jax_engine.weights import w8a8
 from jax_engine.weights.codes import Kind, row_dtype
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight
 from jax_engine.weights.panels import Panels
-from jax_engine.weights.w8a8 import W8A8, W8A8Panels, is_w8a8
-from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
+from jax_engine.weights.w8a8 import W8A8, IndexedW8A8Dense, W8A8Dense, W8A8Panels, is_w8a8
 from reference.quantization import smoothquant
 from tests.kernels.w8a8 import by_groups, by_oracle, numbers, relu_gated, weights
 
@@ -112,7 +111,7 @@ def test_rows_of_any_size(form: W8A8, size: float) -> None:
     x = np.array([[1, -0.5, 0.001], [0, 0, 1]], np.float32) * np.float32(size)
     codes, scales = np.array([[1, 2, 3], [100, 90, -128]], np.int8), np.ones(2, np.float32)
     expected = by_oracle(x, codes, scales)
-    assert w8a8_dense.LEAST == smoothquant.LEAST == LEAST and w8a8.MOST == MOST
+    assert w8a8.LEAST == smoothquant.LEAST == LEAST and w8a8.MOST == MOST
     weight = held(form, codes, scales)
     found = run(weight, "matmul", {"x": jnp.asarray(x)}, out_dtype=FLOAT32)
     np.testing.assert_array_equal(found, expected)

@@ -11,9 +11,9 @@ from jax_engine import EngineConfig
 from jax_engine.engine.build import build_engine
 from jax_engine.errors import ConfigError, OutOfMemoryError, WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
-from jax_engine.models.load import open_model
+from jax_engine.lora.slot_weights import AdapterSlots
+from jax_engine.models.model_loader import open_model
 from jax_engine.operations import device
-from jax_engine.worker.adapter_slots import AdapterSlots
 from pallas_kernels import low_rank
 from pallas_kernels.mosaic import low_rank_plan
 from reference.lora import merged_weights
@@ -475,7 +475,8 @@ def test_slots_beyond_this_machine_s_memory_are_refused(llama: Path) -> None:
 
 
 def test_an_invariant_gpu_takes_none(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jax_engine.engine.build.tells_kernels", lambda config: True)
+    for module in ("build", "engine_memory"):
+        monkeypatch.setattr(f"jax_engine.engine.{module}.tells_kernels", lambda config: True)
     config = EngineConfig(model=str(llama), **SETTINGS, enable_lora=True)
     with pytest.raises(ConfigError, match="enable_lora with batch_invariant"):
         build_engine(config)

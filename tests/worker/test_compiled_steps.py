@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 
 import pallas_kernels
-from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers import attention, batch
-from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.model_spec import AttentionSpec
+from jax_engine.models.model_loader import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import device, this_device
-from jax_engine.sampling.asks import Asks
-from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, Asks
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
-from jax_engine.worker import compiled_steps, sampler_programs
-from jax_engine.worker.kv_cache import kv_cache_shape
-from jax_engine.worker.kv_scales import scales_shape
-from jax_engine.worker.prompt_logprobs import NUM_TOP
-from jax_engine.worker.step_output import StepOutput
+from jax_engine.worker import compiled_steps, step_output
+from jax_engine.worker.kv_cache import kv_cache_shape, scales_shape
+from jax_engine.worker.step_output import NUM_TOP, StepOutput
 from jax_engine.worker.step_plan import pack_step
 from jax_engine.worker.step_shape import StepShape
 from tests.golden import tiny_checkpoints as tiny
@@ -165,7 +162,7 @@ def test_a_split_step_is_sampled_by_another_program(
     eager: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trimmed: list[int] = []
-    monkeypatch.setattr(sampler_programs, "give_back", lambda: trimmed.append(1))
+    monkeypatch.setattr(step_output, "give_back", lambda: trimmed.append(1))
     steps = counting_steps(monkeypatch, enforce_eager=eager)
     output = run(steps, *plan(masked=True))
     assert output.sampled is None and output.unsampled is not None
@@ -187,7 +184,7 @@ def test_what_rows_ask_for_chooses_a_sampler_where_branches_wait(
 ) -> None:
     """Elsewhere one program serves all of them, and steps that need no mask have none."""
     waiting = this_device()._replace(branches_wait=waits)
-    monkeypatch.setattr(sampler_programs, "this_device", lambda: waiting)
+    monkeypatch.setattr(step_output, "this_device", lambda: waiting)
     steps = counting_steps(monkeypatch)
     assert (run(steps, *plan()).sampled is None) == waits
     unsampled = run(steps, *plan(masked=True)).unsampled

@@ -10,9 +10,9 @@ import pytest
 
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.modules import Modules
-from jax_engine.models.load import open_model
+from jax_engine.lora.slot_weights import AdapterSlots
+from jax_engine.models.model_loader import open_model
 from jax_engine.operations import device
-from jax_engine.worker.adapter_slots import AdapterSlots
 from reference.lora import merged_weights
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.worker.few_rows import FEW_ROWS, sample_needed_rows
+from jax_engine.worker.step_output import FEW_ROWS, sample_needed_rows
 from jax_engine.worker.step_shape import StepShape
 
 MAX_ROWS = 300  # tokens of any step

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.worker.hidden_states import pool_states
+from jax_engine.worker.step_output import pool_states
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.models.load import LoadedModel, load_model
-from jax_engine.worker import kv_scales as module
-from jax_engine.worker.kv_scales import HEADROOM, calibration_text, scales_for, scales_shape
+from jax_engine.models.model_loader import LoadedModel, load_model
+from jax_engine.worker import kv_cache as module
+from jax_engine.worker.kv_cache import HEADROOM, calibration_text, scales_for, scales_shape
 from reference.transformer import Transformer
 from tests.support.engine_pair import cache_for
 from tests.support.tiny_llama import VOCAB, tiny_llama

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH
 from jax_engine.step import Moves, PreemptionCosts, Step
 from jax_engine.worker import preemption_costs
 from jax_engine.worker.preemption_costs import (

@@ -10,8 +10,8 @@ import pytest
 
 from jax_engine.operations import xla
 from jax_engine.sampling.sampler import with_logprobs
-from jax_engine.worker import prompt_logprobs as module
-from jax_engine.worker.prompt_logprobs import prompt_logprobs
+from jax_engine.worker import step_output as module
+from jax_engine.worker.step_output import prompt_logprobs
 
 VOCABULARY = 7
 WEIGHTS = np.random.default_rng(1).normal(size=(4, VOCABULARY)).astype(np.float32)

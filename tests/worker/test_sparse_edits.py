@@ -3,7 +3,7 @@
 import numpy as np
 
 from jax_engine.step import RequestSetup, Row
-from jax_engine.worker.sparse_edits import sparse_entries
+from jax_engine.worker.step_plan import sparse_entries
 
 BIAS = np.array([[5, 6], [50, 60]], np.int32)
 FORBIDDEN = np.array([[1], [-7]], np.int32)

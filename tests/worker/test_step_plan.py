@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import derive_seed, request_setup
-from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
+from jax_engine.engine.running_requests import derive_seed, request_setup
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
-from jax_engine.worker.prompt_logprobs import NUM_TOP
+from jax_engine.worker.step_output import NUM_TOP
 from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
 from jax_engine.worker.step_shape import StepShape
 

@@ -10,10 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.engine.request_setup import request_setup
+from jax_engine.engine.running_requests import request_setup
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
-from jax_engine.worker.step_plan import pack_step, split_fields
-from jax_engine.worker.unread import gather, moved, num_right, own_numbers
+from jax_engine.worker.step_plan import (
+    gather,
+    moved,
+    num_right,
+    own_numbers,
+    pack_step,
+    split_fields,
+)
 from jax_engine.worker.worker import Ticket
 from tests.support.builders import Pool, build_one
 from tests.support.draft_models import draft_config

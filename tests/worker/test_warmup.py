@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jax_engine.sampling.asks import USUAL
-from jax_engine.worker import warmup
+from jax_engine.sampling.sampling_inputs import USUAL
+from jax_engine.worker import compiled_steps
+from jax_engine.worker.compiled_steps import compile_ahead
 from jax_engine.worker.step_shape import StepShape
-from jax_engine.worker.warmup import compile_ahead
 from tests.support.patience import HANG_S
 
 VOCABULARY = 40
@@ -67,7 +67,7 @@ def compile_all(one: Any, shapes: list[StepShape] = SHAPES, *, use_tqdm: bool = 
 
 @pytest.fixture(autouse=True)
 def bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmup, "tqdm", Bar)
+    monkeypatch.setattr(compiled_steps, "tqdm", Bar)
 
 
 @pytest.mark.parametrize("use_tqdm", [False, True])
@@ -88,7 +88,7 @@ def test_a_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
             noticed.set()
             super().shutdown(*args, **kwargs)
 
-    monkeypatch.setattr(warmup, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(compiled_steps, "ThreadPoolExecutor", Pool)
     many = [*SHAPES, *(StepShape(1, 1, n) for n in range(1, 99))]
     with pytest.raises(RuntimeError, match="no memory"):
         compile_all(steps(done, [], fails=SHAPES[3], noticed=noticed), many)
@@ -96,16 +96,18 @@ def test_a_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(done) < 50
 
 
-@pytest.mark.parametrize("seconds", [0, warmup.LONG_S - 0.25, warmup.LONG_S, warmup.LONG_S + 2])
+@pytest.mark.parametrize(
+    "seconds", [0, compiled_steps.LONG_S - 0.25, compiled_steps.LONG_S, compiled_steps.LONG_S + 2]
+)
 def test_what_takes_long_is_logged(
     seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = iter([64.0, 64.0 + seconds])
-    monkeypatch.setattr(warmup.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(compiled_steps.time, "perf_counter", lambda: next(times))
     caplog.set_level(logging.INFO)
     compile_all(steps([], [SHAPES[4]]))
     said = f"4 steps compiled ahead in {seconds:.1f} s"
-    assert caplog.messages == ([said] if seconds >= warmup.LONG_S else [])
+    assert caplog.messages == ([said] if seconds >= compiled_steps.LONG_S else [])
 
 
 def test_samplers_that_are_programs_of_their_own_are_compiled_too(
@@ -113,7 +115,7 @@ def test_samplers_that_are_programs_of_their_own_are_compiled_too(
 ) -> None:
     """One for each number of rows and what most requests ask for, the largest first."""
     device = SimpleNamespace(branches_wait=True)
-    monkeypatch.setattr(warmup, "this_device", lambda: device)
+    monkeypatch.setattr(compiled_steps, "this_device", lambda: device)
     prepared: list[Any] = []
     one = steps([], [])
     one.sample = SimpleNamespace(prepare=lambda *asked: prepared.append(asked))

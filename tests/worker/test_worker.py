@@ -7,13 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_engine.sampling.asks import Asks
-from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, Asks
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker import worker as module
-from jax_engine.worker.hidden_states import PooledStates
-from jax_engine.worker.step_output import StepOutput, Unsampled
+from jax_engine.worker.step_output import PooledStates, StepOutput, Unsampled
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
 from jax_engine.worker.worker import Worker
 

@@ -15,11 +15,9 @@ from benchmarks.compare import quiet
 from benchmarks.compare.passes import requests_of
 from benchmarks.compare.servers.server import MODEL, Server
 from benchmarks.compare.workloads import DECODING, LONG_AT_S, LONG_PROMPT, Scale
-from jax_engine.commands.bench.arrivals import arrival_times
-from jax_engine.commands.bench.asks import Ask, Target
+from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target, arrival_times
 from jax_engine.commands.bench.client import Client, replay
 from jax_engine.commands.bench.figures import figures
-from jax_engine.commands.bench.outcomes import Outcome
 
 GOODPUT = {"ttft": 1000.0, "tpot": 100.0}
 KEPT = (

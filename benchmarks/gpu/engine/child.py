@@ -28,8 +28,8 @@ from benchmarks.gpu.said import attempt, put
 from benchmarks.throughput import drive
 from benchmarks.workload import Request
 from jax_engine import LLMEngine
+from jax_engine.worker.compiled_steps import compile_ahead
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
-from jax_engine.worker.warmup import compile_ahead
 
 PARTS: dict[str, Callable[[LLMEngine, Scale, Card], dict[str, Any]]] = {
     "decode": decode,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.compare.bounds import head_shape, num_weights
-from jax_engine.models.config import ModelConfig
+from jax_engine.models.model_config import ModelConfig
 
 BYTES = 2  # of a bfloat16
 

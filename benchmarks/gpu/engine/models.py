@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jax_engine import EngineConfig, LLMEngine
-from jax_engine.aot_cases import quantised
 from jax_engine.engine import build as engine_build
-from jax_engine.models.load import LoadedModel, ModelFiles, open_model
-from jax_engine.speculation.config import SpeculativeConfig
+from jax_engine.models.model_loader import LoadedModel, ModelFiles, open_model
+from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.weights.codes import E4M3, Kind
+from jax_engine.worker.aot_cases import quantised
 
 _LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

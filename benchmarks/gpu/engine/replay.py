@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.requests import SPARE, add, finish, start_decoding
 from jax_engine import LLMEngine
-from jax_engine.sampling.asks import Asks
+from jax_engine.sampling.sampling_inputs import Asks
 from jax_engine.worker.step_shape import StepShape
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from jax_engine.commands.bench.asks import Ask, Target
-from jax_engine.commands.bench.outcomes import EventReader, Outcome
-from jax_engine.missing_package import need
+from jax_engine.commands.bench.benchmark_request import Ask, EventReader, Outcome, Target
+from jax_engine.errors import need
 
 if TYPE_CHECKING:
     import aiohttp
+
 
 MOST_OF_AN_ERROR = 200  # characters
 DAY_S = 86_400.0

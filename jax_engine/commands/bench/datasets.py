@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from jax_engine.commands.bench.asks import Ask
+from jax_engine.commands.bench.benchmark_request import Ask
 from jax_engine.errors import ConfigError
 from jax_engine.tokenization.tokenizer import Tokenizer
 

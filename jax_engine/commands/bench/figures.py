@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.commands.bench.outcomes import Outcome
+from jax_engine.commands.bench.benchmark_request import Outcome
 
 METRICS = {  # name: its title, and what stands above its lines
     "ttft": ("TTFT", "Time to First Token"),

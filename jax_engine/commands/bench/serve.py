@@ -21,15 +21,14 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.arrivals import arrival_times
-from jax_engine.commands.bench.asks import Ask, Target
+from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target, arrival_times
 from jax_engine.commands.bench.figures import METRICS, block, figures
-from jax_engine.commands.bench.outcomes import Outcome
 from jax_engine.errors import ConfigError, JaxEngineError
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from jax_engine.commands.bench.client import Client
+
 
 HELP = "of a server with OpenAI's API"
 ENDPOINTS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}

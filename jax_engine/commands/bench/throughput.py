@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.asks import Ask
+from jax_engine.commands.bench.benchmark_request import Ask
 from jax_engine.commands.bench.offline import add_engine, check_output, engine, saved
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from jax_engine.llm import LLM
+
 
 HELP = "of an engine: all prompts at once"
 

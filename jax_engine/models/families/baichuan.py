@@ -3,12 +3,12 @@
 Baichuan 2 divides each row of its head by the row's length (NormHead). The loader does so once.
 """
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.alibi import press_slopes
 from jax_engine.models.families.changed import changed
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, UnitRows
 
 ARCHITECTURES = ("BaichuanForCausalLM", "BaiChuanForCausalLM")

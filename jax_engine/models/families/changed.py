@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from jax_engine.layer_spec import LayerSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import LayerSpec, ModelSpec
 
 
 def changed(

@@ -1,14 +1,12 @@
 """Command R (Cohere): attention and MLP in parallel after one layer norm; scaled logits."""
 
-from jax_engine.file_schema import Positive
-from jax_engine.layer_spec import HeadNormSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Positive
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.neighbours import qkv_in_halves
-from jax_engine.models.schemas import Epsilon, LlamaFields, Theta
-from jax_engine.weights.row_orders import rope_halves_of_norm
-from jax_engine.weights.transforms import Declaration
+from jax_engine.models.hf_schemas import Epsilon, LlamaFields, Theta
+from jax_engine.weights.transforms import Declaration, rope_halves_of_norm
 
 ARCHITECTURES = ("CohereForCausalLM",)
 

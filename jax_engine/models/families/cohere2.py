@@ -1,11 +1,11 @@
 """Command R7B (Cohere 2): Cohere with a window on three of four layers; the fourth lacks RoPE."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import cohere
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
-from jax_engine.models.schemas import Theta
+from jax_engine.models.hf_schemas import Theta
 
 ARCHITECTURES = ("Cohere2ForCausalLM",)
 weights = cohere.weights

@@ -7,9 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import ExpertsSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import latent, llama
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts
 from jax_engine.models.families.hf_config import FILE, require

@@ -3,9 +3,8 @@
 The layers for multi-token prediction that a checkpoint has behind the others are not used.
 """
 
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import deepseek_v2
 from jax_engine.models.families.hf_config import require
 from jax_engine.weights.transforms import Declaration

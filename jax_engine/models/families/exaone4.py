@@ -4,14 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import HeadNormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, olmo2
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
 from jax_engine.models.families.qwen3 import head_norms
-from jax_engine.models.schemas import Epsilon, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Exaone4ForCausalLM",)

@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from jax_engine.layer_spec import ExpertsSpec, LayerSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import ExpertsSpec, LayerGroup, LayerSpec, ModelSpec
 from jax_engine.weights.transforms import Concatenate, Declaration, Stack
 
 

@@ -4,9 +4,8 @@ import msgspec
 import numpy as np
 from ml_dtypes import bfloat16
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import bloom
 from jax_engine.models.families.alibi import press_slopes
 from jax_engine.models.families.hf_config import (
@@ -16,7 +15,7 @@ from jax_engine.models.families.hf_config import (
     require_one_of,
     rope_from_hf,
 )
-from jax_engine.models.schemas import Epsilon, RopeFields, Theta
+from jax_engine.models.hf_schemas import Epsilon, RopeFields, Theta
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("FalconForCausalLM", "RWForCausalLM")

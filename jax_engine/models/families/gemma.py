@@ -1,11 +1,11 @@
 """Gemma 1: Llama with RMS norms of scale 1 + w, GeGLU, and embeddings times sqrt(E)."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf, require_one_of
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import AddOne, Declaration
 
 ARCHITECTURES = ("GemmaForCausalLM",)

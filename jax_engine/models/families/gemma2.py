@@ -1,7 +1,7 @@
 """Gemma 2: Gemma 1 with norms also after each part, soft caps, a window on every other layer."""
 
-from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import gemma, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, windows_of

@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import msgspec
 
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import HeadNormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec, RopeConfig
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import gemma, gemma2, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import (
@@ -17,8 +16,7 @@ from jax_engine.models.families.hf_config import (
     ropes_by_type,
 )
 from jax_engine.models.families.qwen3 import head_norms
-from jax_engine.models.schemas import Theta
-from jax_engine.rope_config import RopeConfig
+from jax_engine.models.hf_schemas import Theta
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Gemma3ForCausalLM", "Gemma3TextModel")

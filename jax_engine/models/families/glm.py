@@ -1,12 +1,12 @@
 """GLM-4 of 2024: Llama with RoPE on half of each head, in pairs of neighbouring numbers."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.families.neighbours import qkv_in_halves
-from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("GlmForCausalLM",)

@@ -2,15 +2,14 @@
 
 import dataclasses
 
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts
 from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.families.qwen3 import head_norms
-from jax_engine.models.schemas import Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Glm4MoeForCausalLM",)

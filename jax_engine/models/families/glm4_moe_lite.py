@@ -1,8 +1,8 @@
 """GLM-4.7-Flash: DeepSeek V3's layers, and a list that says which of them are dense."""
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import deepseek_v2, deepseek_v3
 from jax_engine.models.families.hf_config import FILE, require
 

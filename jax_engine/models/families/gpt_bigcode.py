@@ -2,8 +2,7 @@
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gpt2
-from jax_engine.weights.row_orders import ungrouped
-from jax_engine.weights.transforms import Declaration
+from jax_engine.weights.transforms import Declaration, ungrouped
 
 ARCHITECTURES = ("GPTBigCodeForCausalLM",)
 

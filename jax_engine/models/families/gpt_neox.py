@@ -2,9 +2,8 @@
 
 import msgspec
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families.hf_config import (
     activation_from_hf,
     context_of,
@@ -12,9 +11,8 @@ from jax_engine.models.families.hf_config import (
     partly,
     rope_from_hf,
 )
-from jax_engine.models.schemas import Epsilon, Fraction, RopeFields, Theta
-from jax_engine.weights.row_orders import ungrouped
-from jax_engine.weights.transforms import Declaration
+from jax_engine.models.hf_schemas import Epsilon, Fraction, RopeFields, Theta
+from jax_engine.weights.transforms import Declaration, ungrouped
 
 ARCHITECTURES = ("GPTNeoXForCausalLM",)
 

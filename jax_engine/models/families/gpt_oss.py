@@ -2,15 +2,13 @@
 
 import msgspec
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import ExpertsSpec, MlpSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, MlpSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, require, windows_of
-from jax_engine.models.schemas import LlamaFields, RopeFields, Theta
-from jax_engine.weights.row_orders import ungrouped
-from jax_engine.weights.transforms import Declaration, Transpose
+from jax_engine.models.hf_schemas import LlamaFields, RopeFields, Theta
+from jax_engine.weights.transforms import Declaration, Transpose, ungrouped
 
 ARCHITECTURES = ("GptOssForCausalLM",)
 

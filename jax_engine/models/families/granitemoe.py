@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from jax_engine.file_schema import Count, Size
-from jax_engine.layer_spec import ExpertsSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Count, Size
 from jax_engine.models.families import granite, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration

@@ -6,9 +6,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from jax_engine.errors import ConfigError
-from jax_engine.layer_spec import Activation
-from jax_engine.models.schemas import RopeFields
-from jax_engine.rope_config import RopeConfig, RopeType
+from jax_engine.model_spec import Activation, RopeConfig, RopeType
+from jax_engine.models.hf_schemas import RopeFields
 
 FILE = "config.json"
 SLIDING, FULL = "sliding_attention", "full_attention"

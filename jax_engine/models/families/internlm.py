@@ -6,7 +6,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require_one_of
-from jax_engine.models.schemas import LlamaFields, Theta
+from jax_engine.models.hf_schemas import LlamaFields, Theta
 
 ARCHITECTURES = ("InternLMForCausalLM",)
 weights = llama.weights

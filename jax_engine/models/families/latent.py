@@ -2,15 +2,20 @@
 
 import math
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import AttentionSpec, LatentSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import AttentionSpec, LatentSpec, ModelSpec, NormSpec, RopeConfig
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.hf_config import rope_from_hf
-from jax_engine.models.schemas import LlamaFields
-from jax_engine.rope_config import RopeConfig
-from jax_engine.weights.row_orders import rope_halves, split
-from jax_engine.weights.transforms import Concatenate, Constant, Declaration, Heads, Transpose
+from jax_engine.models.hf_schemas import LlamaFields
+from jax_engine.weights.transforms import (
+    Concatenate,
+    Constant,
+    Declaration,
+    Heads,
+    Transpose,
+    rope_halves,
+    split,
+)
 
 NORM = NormSpec(1e-6)  # of latents; no configuration has another
 

@@ -1,14 +1,13 @@
 """Llama 1 to 3, Vicuna, CodeLlama, Aquila, SmolLM2: RMS norms, RoPE, grouped queries, SwiGLU."""
 
-from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec, NormSpec
 from jax_engine.models.families.hf_config import (
     activation_from_hf,
     context_of,
     partly,
     rope_from_hf,
 )
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Concatenate, Declaration
 
 ARCHITECTURES = ("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM", "AquilaModel")

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from jax_engine.file_schema import Positive
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Positive
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 
 ARCHITECTURES = ("MiniCPMForCausalLM",)
 weights = llama.weights

@@ -2,8 +2,8 @@
 
 import functools
 
-from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import latent
 from jax_engine.models.families.changed import changed
 

@@ -5,13 +5,12 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import QueryGrowth
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ModelSpec, QueryGrowth
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FILE
-from jax_engine.models.schemas import Epsilon, RopeFields
+from jax_engine.models.hf_schemas import Epsilon, RopeFields
 
 ARCHITECTURES = ("Ministral3ForCausalLM",)
 weights = llama.weights

@@ -1,10 +1,10 @@
 """Mistral: Llama with a sliding window."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 
 ARCHITECTURES = ("MistralForCausalLM",)
 weights = llama.weights

@@ -1,12 +1,11 @@
 """Mixtral: Mistral with experts in each layer."""
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import ExpertsSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights
-from jax_engine.models.schemas import Epsilon, Theta
+from jax_engine.models.hf_schemas import Epsilon, Theta
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("MixtralForCausalLM",)

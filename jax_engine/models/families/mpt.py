@@ -2,12 +2,19 @@
 
 import msgspec
 
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import AttentionSpec, HeadNormSpec, LayerSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import (
+    AttentionSpec,
+    HeadNormSpec,
+    LayerGroup,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    NormSpec,
+)
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families.alibi import mpt_slopes
 from jax_engine.models.families.hf_config import require, require_one_of
-from jax_engine.models.schemas import Epsilon
+from jax_engine.models.hf_schemas import Epsilon
 from jax_engine.weights.transforms import Declaration, Flat
 
 ARCHITECTURES = ("MPTForCausalLM", "MptForCausalLM")

@@ -1,8 +1,7 @@
 """Checkpoints whose RoPE rotates pairs of neighbouring numbers of a head, instead of halves."""
 
 from jax_engine.model_spec import ModelSpec
-from jax_engine.weights.row_orders import rope_halves
-from jax_engine.weights.transforms import Concatenate, Declaration
+from jax_engine.weights.transforms import Concatenate, Declaration, rope_halves
 
 
 def qkv_in_halves(

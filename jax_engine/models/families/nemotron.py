@@ -1,11 +1,10 @@
 """Nemotron, Minitron: layer norms of scale 1 + w, a plain MLP with squared ReLU, partial RoPE."""
 
-from jax_engine.layer_spec import MlpSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import MlpSpec, ModelSpec, NormSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf, partial_factor
-from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import AddOne, Declaration
 
 ARCHITECTURES = ("NemotronForCausalLM",)

@@ -1,11 +1,10 @@
 """OLMo 1: Llama with layer norms that have neither weight nor bias, and clipped q, k and v."""
 
-from jax_engine.file_schema import Positive
-from jax_engine.layer_spec import NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Positive
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Constant, Declaration
 
 ARCHITECTURES = ("OlmoForCausalLM",)

@@ -1,10 +1,9 @@
 """OLMo 2: norms after attention and MLP instead of before, and norms over all heads of q and k."""
 
-from jax_engine.layer_spec import HeadNormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
 ARCHITECTURES = ("Olmo2ForCausalLM",)

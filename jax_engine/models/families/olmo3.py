@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from jax_engine.file_schema import Size
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ModelSpec, RopeConfig
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import olmo2
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import (
@@ -13,8 +13,7 @@ from jax_engine.models.families.hf_config import (
     ropes_by_type,
     windows_of,
 )
-from jax_engine.models.schemas import Theta
-from jax_engine.rope_config import RopeConfig
+from jax_engine.models.hf_schemas import Theta
 
 ARCHITECTURES = ("Olmo3ForCausalLM",)
 PERIOD = 4

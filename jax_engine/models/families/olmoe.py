@@ -1,12 +1,11 @@
 """OLMoE: Llama with experts in each layer, and norms over all heads of q and k."""
 
-from jax_engine.file_schema import Positive, Size
-from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import llama, qwen2_moe
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
 ARCHITECTURES = ("OlmoeForCausalLM",)

@@ -2,12 +2,10 @@
 
 import msgspec
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families.hf_config import activation_from_hf, require
-from jax_engine.weights.row_orders import split
-from jax_engine.weights.transforms import Concatenate, Declaration
+from jax_engine.weights.transforms import Concatenate, Declaration, split
 
 ARCHITECTURES = ("OPTForCausalLM",)
 UNUSED = 2  # rows before that of position 0

@@ -1,11 +1,10 @@
 """Phi-1, 1.5 and 2: attention and a plain MLP in parallel after one layer norm; partial RoPE."""
 
-from jax_engine.layer_spec import HeadNormSpec, MlpSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, MlpSpec, ModelSpec, NormSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf, partial_factor
-from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Repeat
 
 ARCHITECTURES = ("PhiForCausalLM",)

@@ -1,11 +1,11 @@
 """Phi-3 and Phi-4: Llama with fused projections, LongRoPE and, in Phi-4-mini, partial RoPE."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor
-from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Phi3ForCausalLM",)

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import gpt2, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
-from jax_engine.models.schemas import Epsilon, LlamaFields, Theta
+from jax_engine.models.hf_schemas import Epsilon, LlamaFields, Theta
 from jax_engine.weights.transforms import Concatenate, Declaration
 
 ARCHITECTURES = ("QWenLMHeadModel",)

@@ -1,11 +1,11 @@
 """Qwen 2 and 2.5: Llama with biases on q, k and v, but not on the output projection."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, windows_of
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 
 ARCHITECTURES = ("Qwen2ForCausalLM",)
 weights = llama.weights

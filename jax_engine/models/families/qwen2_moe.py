@@ -4,9 +4,8 @@ import dataclasses
 
 import msgspec
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import ExpertsSpec, RouterSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, ModelSpec, RouterSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, qwen2
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts

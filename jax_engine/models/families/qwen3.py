@@ -1,8 +1,7 @@
 """Qwen 3: Llama with a norm of each head's queries and keys."""
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import HeadNormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, qwen2
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration, Repeat

@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import ExpertsSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import ExpertsSpec, ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama, qwen2_moe, qwen3
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import with_experts

@@ -1,11 +1,11 @@
 """SmolLM 3: Llama in which every fourth layer has no RoPE (NoPE)."""
 
-from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.hf_schemas import LlamaFields
 
 ARCHITECTURES = ("SmolLM3ForCausalLM",)
 weights = llama.weights

@@ -1,12 +1,11 @@
 """StableLM: Llama with layer norms and RoPE on a quarter of each head; some are parallel."""
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import HeadNormSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import HeadNormSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor
-from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Stack
 
 ARCHITECTURES = ("StableLmForCausalLM", "StableLMEpochForCausalLM")

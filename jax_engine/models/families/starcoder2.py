@@ -1,12 +1,11 @@
 """StarCoder 2: Llama with GPT-2's layer norms, plain MLP and biases, and with a window."""
 
-from jax_engine.file_schema import Size
-from jax_engine.layer_spec import MlpSpec, NormSpec
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import MlpSpec, ModelSpec, NormSpec
+from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf
-from jax_engine.models.schemas import Epsilon, LlamaFields
+from jax_engine.models.hf_schemas import Epsilon, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Starcoder2ForCausalLM",)

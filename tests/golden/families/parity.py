@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
-from jax_engine.models.load import load_model
+from jax_engine.models.model_loader import load_model
 from tests.golden.families.checkpoints import (
     HERE,
     NUM_GREEDY,

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_engine.serving.anthropic.request import MessagesRequest
-from jax_engine.serving.openai.requests import (
+from jax_engine.sampling_params import StructuredOutputsParams
+from jax_engine.serving.api.anthropic.messages_request import MessagesRequest
+from jax_engine.serving.api.endpoint_requests import (
     ChatRequest,
     ClassifyRequest,
     CompletionRequest,
@@ -17,8 +18,7 @@ from jax_engine.serving.openai.requests import (
     RerankRequest,
     ScoreRequest,
 )
-from jax_engine.serving.openai.responses_api.request import ResponsesRequest
-from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.serving.api.openai.responses_request import ResponsesRequest
 
 type Wanted = dict[str, Any]
 

@@ -13,8 +13,8 @@ from tokenizers.processors import TemplateProcessing
 
 from jax_engine import AsyncLLM
 from jax_engine.serving import async_llm
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.fields.cases import BOS, TEMPLATE
 from tests.support.accepted import Fields, fields_of, recorded
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer

@@ -11,11 +11,11 @@ from starlette.testclient import TestClient
 
 from jax_engine import AsyncLLM, ConfigError, InvalidRequestError, LoRARequest
 from jax_engine.lora.modules import Modules
-from jax_engine.serving.openai.adapters import UPDATING, LoRAModule, NamedAdapter, lora_modules
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.requests import ChatRequest
-from jax_engine.serving.openai.service import ServerSettings, Service
-from jax_engine.serving.openai.tools.formats import FORMATS
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.endpoint_requests import ChatRequest
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
+from jax_engine.serving.served_adapters import UPDATING, LoRAModule, NamedAdapter, lora_modules
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.lora.adapters import tensors_of, write_folder
 from tests.serving.fields.cases import TEMPLATE
@@ -291,7 +291,7 @@ def test_calls_are_read_as_the_adapter_s_template_tells(fields_checkpoint: Path)
             ({"tool_call_parser": "hermes"}, "hermes"),
         ):
             service = Service(llm, ServerSettings(names=("tiny",), **options))
-            assert service.dialect_of(request).calls is (FORMATS[form] if form else None)
+            assert service.dialect_of(request).calls is (TOOL_FORMATS[form] if form else None)
 
 
 def test_a_loaded_adapter_brings_its_template(offered: Any, tmp_path: Path) -> None:

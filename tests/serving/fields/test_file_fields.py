@@ -10,8 +10,8 @@ import pytest
 
 from jax_engine.cli import main
 from jax_engine.commands import generate
-from jax_engine.commands.answering.flags import add_sampling_flags
-from jax_engine.commands.batch_files.lines import URLS
+from jax_engine.commands.answer_flags import add_sampling_flags
+from jax_engine.commands.batch_file import URLS
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.serving.fields.cases import BOS, TEMPLATE, WAYS
 from tests.serving.fields.conftest import SETTINGS

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.fields.cases import BOS, POOLED, TEMPLATE, WAYS
 from tests.serving.fields.conftest import ARRIVAL, SETTINGS, Server
 from tests.support.accepted import Fields, as_wanted, changed, leaves

@@ -8,8 +8,8 @@ import openai
 import pytest
 from starlette.testclient import TestClient
 
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.scripted_llm import ScriptedLLM
 

@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from jax_engine.commands import serve
-from jax_engine.serving.openai.service import ServerSettings, Service
-from jax_engine.serving.openai.tools.formats import FORMATS
-from jax_engine.serving.openai.tools.plan import Dialect
-from jax_engine.serving.openai.tools.reasoning import REASONING
+from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine.serving.api.turn_parsing import Dialect
+from jax_engine.serving.parsers.reasoning_parser import REASONING
+from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.serving.tools.conftest import Make
 from tests.support.scripted_llm import ScriptedLLM
@@ -256,7 +256,7 @@ def test_flags_name_the_forms() -> None:
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     serve.add_arguments(parser)
     choices = {one.dest: one.choices for one in parser._actions}
-    assert sorted(choices["tool_call_parser"]) == sorted([*FORMATS, "none"])
+    assert sorted(choices["tool_call_parser"]) == sorted([*TOOL_FORMATS, "none"])
     assert sorted(choices["reasoning_parser"]) == sorted([*REASONING, "none"])
 
 
@@ -282,7 +282,7 @@ def test_forms_are_found_in_templates(
     off = Dialect.of(tokenizer, template, "none", "none")
     assert (off.calls, off.reasoning, off.shows_special) == (None, None, False)
     named = Dialect.of(tokenizer, template, "pythonic", "deepseek_r1")
-    assert named.calls is FORMATS["pythonic"] and named.reasoning is REASONING["deepseek_r1"]
+    assert named.calls is TOOL_FORMATS["pythonic"] and named.reasoning is REASONING["deepseek_r1"]
 
 
 @pytest.mark.parametrize("template", [IS_DEFINED, IN_MESSAGE, NOT_NONE])
@@ -301,6 +301,6 @@ def test_calls_are_read_as_the_template_for_tools_writes_them() -> None:
     templates = {"default": "{{ messages[0].content }};", "tool_use": "<tool_call>"}
     llm: Any = ScriptedLLM(make_tokenizer(templates))
     service = Service(llm, ServerSettings(names=("tiny",)))
-    assert service.dialect.calls is FORMATS["hermes"] and service.can_chat
+    assert service.dialect.calls is TOOL_FORMATS["hermes"] and service.can_chat
     given = Service(llm, ServerSettings(names=("tiny",), chat_template="default"))
     assert given.dialect.calls is None

@@ -16,10 +16,9 @@ from tokenizers.models import BPE
 from jax_engine import StructuredOutputsParams
 from jax_engine.guided.compiler import GuideCompiler
 from jax_engine.guided.guide import fill_masks
-from jax_engine.serving.openai.errors import ApiError
-from jax_engine.serving.openai.tools.choice import choice_of
-from jax_engine.serving.openai.tools.plan import Dialect, Plan, plan_of
-from jax_engine.serving.openai.turns import Said
+from jax_engine.serving.api.api_errors import ApiError
+from jax_engine.serving.api.turn_parsing import Dialect, TurnPlan, choice_of, plan_of
+from jax_engine.serving.parsers.parser_base import TurnDelta
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
 from tests.support.json_schemas import conforms, schemas
@@ -72,13 +71,13 @@ def plan(
     grammar: StructuredOutputsParams | None = None,
     reasoning: str = "none",
     prompt: str = "",
-) -> Plan:
+) -> TurnPlan:
     dialect = Dialect.of(tokenizer, None, form, reasoning)
     chosen = choice_of(tools, choice, parallel)
     return plan_of(dialect, tokenizer, chosen, grammar, prompt)
 
 
-def allows(tokenizer: Tokenizer, found: Plan, text: str) -> bool:
+def allows(tokenizer: Tokenizer, found: TurnPlan, text: str) -> bool:
     """Whether a text is a whole output."""
     assert found.grammar is not None
     matcher = COMPILERS[id(tokenizer)].guide(found.grammar)._start.deep_copy()
@@ -108,7 +107,7 @@ def written(form: str, tokenizer: Tokenizer, *calls: str) -> str:
     return f"[{', '.join(one % 'parameters' for one in calls)}]"
 
 
-def read(found: Plan, text: str) -> tuple[Said, bool]:
+def read(found: TurnPlan, text: str) -> tuple[TurnDelta, bool]:
     turn = found.new_turn()
     return turn.take(text, ended=True), turn.calls_tools
 
@@ -181,7 +180,7 @@ def test_strict_tools_with_auto(form: str, tokenizer: Tokenizer) -> None:
     assert not allows(tokenizer, found, wrong)
     for text in ("", "Hi [TOOL <tool_cal", "é{\n"):
         assert allows(tokenizer, found, text)
-        assert read(found, text)[0] == Said(text)
+        assert read(found, text)[0] == TurnDelta(text)
     if form != "llama3_json":
         assert allows(tokenizer, found, "Hi\n" + written(form, tokenizer, F))
         assert not allows(tokenizer, found, "Hi\n" + wrong)
@@ -333,7 +332,7 @@ def test_what_is_wrong_is_named(
     assert caught.value.param == param and why in caught.value.message, caught.value.message
 
 
-def random_output(tokenizer: Tokenizer, found: Plan, rng: Random) -> str | None:
+def random_output(tokenizer: Tokenizer, found: TurnPlan, rng: Random) -> str | None:
     """What a model would say that knows nothing; None: it would not end."""
     assert found.grammar is not None
     matcher = COMPILERS[id(tokenizer)].guide(found.grammar)._start.deep_copy()

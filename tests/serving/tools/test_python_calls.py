@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.serving.openai.tools.python_calls import python_calls
+from jax_engine.serving.parsers.pythonic_tool_parser import python_calls
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 keys = st.text() | st.integers() | st.booleans() | st.none()

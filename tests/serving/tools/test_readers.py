@@ -8,13 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.serving.openai.tools.formats import FORMATS
-from jax_engine.serving.openai.tools.json_scan import JsonObject
-from jax_engine.serving.openai.tools.letters import Marks
-from jax_engine.serving.openai.tools.model_turn import ModelTurn
-from jax_engine.serving.openai.tools.reasoning import REASONING, ReasoningReader, Start
-from jax_engine.serving.openai.tools.special import SpecialReader
-from jax_engine.serving.openai.turns import Said
+from jax_engine.serving.parsers.json_scanner import JsonObject
+from jax_engine.serving.parsers.parser_base import Markers, TurnDelta
+from jax_engine.serving.parsers.reasoning_parser import REASONING, ReasoningParser, Start
+from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
+from jax_engine.serving.parsers.turn_parser import SpecialTokenFilter, TurnParser
 
 Found = tuple[str, str, list[tuple[str, Any]]]
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "}é\\""}}\n</tool_call>'
@@ -32,15 +30,15 @@ MARKERS = [
 texts = st.lists(st.sampled_from(MARKERS) | st.text(max_size=3), max_size=8).map("".join)
 
 
-def turn(name: str, start: Start = "maybe", **options: Any) -> ModelTurn:
-    return ModelTurn(
-        SpecialReader(Marks(["<|end|>"])),
-        ReasoningReader(REASONING["qwen3"], start),
-        FORMATS[name].reader(**options),
+def turn(name: str, start: Start = "maybe", **options: Any) -> TurnParser:
+    return TurnParser(
+        SpecialTokenFilter(Markers(["<|end|>"])),
+        ReasoningParser(REASONING["qwen3"], start),
+        TOOL_FORMATS[name].reader(**options),
     )
 
 
-def together(pieces: list[Said]) -> Found:
+def together(pieces: list[TurnDelta]) -> Found:
     calls: list[list[str]] = []
     for piece in (one for said in pieces for one in said.calls):
         if piece.id is not None:
@@ -218,7 +216,7 @@ def test_reasoning(start: Start, text: str, reasoning: str, content: str) -> Non
     assert whole("hermes", text, start) == (content, reasoning, [])
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 @given(data=st.data())
 def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     """Any text, in any pieces; and what was said is never taken back."""
@@ -278,14 +276,14 @@ def test_a_cut_call_does_not_lack_its_arguments() -> None:
     for text in ("[TOOL_CALLS]now", "[TOOL_CALLS]now[ARGS]"):
         one = turn("mistral", names=frozenset({"now", "now_there"}))
         said = one.take(text, ended=True, cut=True)
-        assert said == Said(text) and not one.calls_tools
+        assert said == TurnDelta(text) and not one.calls_tools
 
 
 @given(st.text(alphabet="ab <tol_cal>", max_size=30), st.sampled_from(["hermes", "mistral"]))
 @example("<tool_cal", "hermes")
 def test_only_what_may_be_a_marker_is_held_back(text: str, name: str) -> None:
-    marker = FORMATS[name].marker
-    found = FORMATS[name].reader().take("." + text, ended=False)[0]
+    marker = TOOL_FORMATS[name].marker
+    found = TOOL_FORMATS[name].reader().take("." + text, ended=False)[0]
     held = ("." + text).removeprefix(found)
     if marker not in text:
         assert found + held == "." + text
@@ -294,7 +292,7 @@ def test_only_what_may_be_a_marker_is_held_back(text: str, name: str) -> None:
 
 @given(texts)
 def test_nothing_is_lost_without_calls(text: str) -> None:
-    for name, form in FORMATS.items():
+    for name, form in TOOL_FORMATS.items():
         content, pieces = form.reader().take(text, ended=True)
         if not pieces:
             assert content == text, name

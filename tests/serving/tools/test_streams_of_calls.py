@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from jax_engine import RequestOutputKind
-from jax_engine.serving.openai.blocks import Blocks
-from jax_engine.serving.openai.tools.formats import FORMATS
+from jax_engine.serving.api.content_blocks import Blocks
+from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from tests.serving.tools.test_readers import texts, turn
 from tests.support.scripted_app import named_events, scripted_app
 from tests.support.scripted_llm import ScriptedLLM
@@ -23,7 +23,7 @@ Parts = list[tuple[str, ...]]
 CALL = '{"name": "f", "arguments": {"a": 1}}'
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 @given(text=texts, cuts=st.lists(st.integers(0, 60), max_size=6).map(sorted))
 @example(text=f"a<tool_call>{CALL}</tool_call>b<tool_call>{CALL}</tool_call>c", cuts=[])
 def test_blocks_do_not_depend_on_cuts(name: str, text: str, cuts: list[int]) -> None:
@@ -100,7 +100,7 @@ def of_messages(http: TestClient, *, stream: bool) -> Parts:
     return [(a[0], json.dumps(json.loads(a[1]))) if len(a) > 1 else (a[0],) for a in found]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", TOOL_FORMATS)
 @given(text=texts, cuts=st.lists(st.integers(1, 60), max_size=6).map(sorted))
 @example(text='{"name": "f", "arguments": {"a": "\\ud800"}}', cuts=[])
 @example(text=f"a<tool_call>{CALL}</tool_call>b<tool_call>{CALL}</tool_call>c", cuts=[])

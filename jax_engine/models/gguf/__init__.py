@@ -1,1 +1,0 @@
-"""GGUF files as models: a declaration for each of llama.cpp's architectures."""

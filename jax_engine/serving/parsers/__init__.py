@@ -1,0 +1,13 @@
+"""Parsers of tool calls and of reasoning in a model's text, and grammars for tool calls.
+
+parser_base.py            the base of all parsers: what a turn holds, and reading text in pieces
+turn_parser.py            a whole turn: special tokens, then reasoning, then calls
+reasoning_parser.py       reasoning, between <think> and </think> or other markers
+tool_parser.py            the base of all tool parsers
+json_tool_parsers.py      calls as JSON: Hermes, Qwen, Granite, Llama 3, a plain list
+mistral_tool_parser.py    Mistral's calls
+pythonic_tool_parser.py   calls as Python
+json_scanner.py           whether a text can still become a JSON object, letter by letter
+tool_formats.py           the table of forms in which models write calls: parser and grammar of each
+lark_grammar.py           writes grammars
+"""

@@ -1,0 +1,111 @@
+"""Parsers of calls that are JSON objects: Hermes, Qwen, Granite, Llama 3, a list, arguments alone.
+
+No marker announces Llama 3's calls: its objects stand alone or in a list, anywhere in the text.
+"""
+
+from jax_engine.serving.parsers.parser_base import Markers, Reading
+from jax_engine.serving.parsers.tool_parser import ToolParser
+
+TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
+TOOL_CALL_TOKEN = "<|tool_call|>"
+
+
+class HermesToolParser(ToolParser):
+    """`<tool_call>{"name": .., "arguments": {..}}</tool_call>`, anywhere in the text.
+
+    Between the markers there may be several calls, or a list of them.
+    """
+
+    begins = Markers([TOOL_CALL])
+
+    def _read(self) -> Reading[None]:
+        before = ""
+        while marker := (yield from self.until(self.begins)):
+            after = yield from self.calls(before + marker)
+            before = ""
+            if after is not None:
+                ended = (yield from self.literal(TOOL_CALL_END)) is not None
+                before = yield from self.before_next("" if ended else after, marker)
+
+
+class GraniteToolParser(HermesToolParser):
+    """`<|tool_call|>[{"name": .., "arguments": {..}}, ..]`; Granite 3.1 writes Hermes' marker."""
+
+    begins = Markers([TOOL_CALL_TOKEN, TOOL_CALL])
+
+
+class ListToolParser(ToolParser):
+    """`[{"name": .., "parameters": {..}}, ..]`: what a grammar asks of a model without a form."""
+
+    def _read(self) -> Reading[None]:
+        self.say((yield from self.calls("")) or "")
+        yield from self.rest()
+
+
+class ArgumentsToolParser(ToolParser):
+    """The whole text is the arguments of one tool, as a grammar asks."""
+
+    def __init__(self, name: str, **options: object) -> None:
+        self._name = name
+        super().__init__(**options)  # type: ignore[arg-type]
+
+    def _read(self) -> Reading[None]:
+        char = yield from self.next_char()
+        if char:
+            self.give_back(char)
+            self.begin_call(self._name)
+            yield from self.arguments_object()
+            yield from self.rest()
+
+
+PYTHON_TAG = "<|python_tag|>"
+_BEGINS = Markers(["{", "[", PYTHON_TAG])
+# What calls begin with. So another object behind prose need not be held back up to its end.
+_FIRST_KEYS = frozenset({"name", "parameters", "arguments", "type", "id"})
+
+
+class Llama3JsonToolParser(ToolParser):
+    """`{"name": .., "parameters": {..}}`, anywhere in the text; several may follow each other.
+
+    An object without arguments is a call only if its name is that of a tool. So is one behind
+    prose, where the names of tools are known.
+    """
+
+    needs_arguments = True
+
+    def _read(self) -> Reading[None]:
+        if self.guided:  # the grammar lets nothing but the whole turn be calls
+            said = yield from self.space()
+            said += (yield from self.literal(PYTHON_TAG)) or ""
+            self.say((yield from self.calls(said, lists=False)) or "")
+            yield from self.rest()
+        while mark := (yield from self.until(_BEGINS)):
+            said = ""
+            if mark == PYTHON_TAG:
+                said = mark + (yield from self.space())
+                mark = yield from self.next_char()
+            self.give_back(mark)
+            if mark in ("{", "["):
+                yield from self.bare_calls(mark, said)
+            else:
+                self.say(said)
+
+    def bare_calls(self, mark: str, said: str) -> Reading[None]:
+        """Reads calls, up to where none follows.
+
+        Args:
+            mark: the bracket that comes next; at least it is read.
+            said: what was read already: content if no call follows.
+        """
+        if mark == "[" and not (yield from self.opens_list()):
+            self.say(said + (yield from self.next_char()))
+            return
+        self.say((yield from self.calls(said)) or "")
+
+    def may_call(self, name: str) -> bool:
+        """Whether this name makes a call of what else looks like one."""
+        return not self.has_prose or self.names is None or name in self.names
+
+    def may_begin(self, key: str) -> bool:
+        """As `CallReader.may_begin`."""
+        return not self.has_prose or key in _FIRST_KEYS
