@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jax_engine.config import EngineConfig
+    from jax_engine.config.engine_args import AsyncEngineArgs, EngineArgs
+    from jax_engine.config.engine_config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
-    from jax_engine.engine_args import AsyncEngineArgs, EngineArgs
     from jax_engine.errors import (
         ConfigError,
         EngineDeadError,
@@ -60,18 +60,18 @@ _MODULES = {
     "LLM": "llm",
     "AsyncLLM": "serving.async_llm",
     "AsyncLLMEngine": "serving.async_llm",
-    "AsyncEngineArgs": "engine_args",
+    "AsyncEngineArgs": "config.engine_args",
     "LLMEngine": "engine.llm_engine",
-    "EngineArgs": "engine_args",
-    "EngineConfig": "config",
+    "EngineArgs": "config.engine_args",
+    "EngineConfig": "config.engine_config",
     "PromptType": "inputs",
     "TextPrompt": "inputs",
     "TokensPrompt": "inputs",
     "SamplingParams": "sampling_params",
     "PoolingParams": "pooling_params",
-    "StructuredOutputsParams": "structured_outputs",
+    "StructuredOutputsParams": "sampling_params",
     "RequestOutputKind": "sampling_params",
-    "BeamSearchParams": "beam_search_params",
+    "BeamSearchParams": "sampling_params",
     "BeamSearchOutput": "outputs",
     "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
@@ -84,8 +84,8 @@ _MODULES = {
     "PoolingRequestOutput": "outputs",
     "ScoringOutput": "outputs",
     "ScoringRequestOutput": "outputs",
-    "FlatLogprobs": "logprobs",
-    "Logprob": "logprobs",
+    "FlatLogprobs": "outputs",
+    "Logprob": "outputs",
     "LoRARequest": "lora.request",
     "JaxEngineError": "errors",
     "ConfigError": "errors",

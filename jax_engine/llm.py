@@ -9,7 +9,8 @@ from typing import Any, Self
 import jax
 
 from jax_engine.checks import shown
-from jax_engine.config import EngineConfig, profile_folder
+from jax_engine.config.engine_args import EngineArgs
+from jax_engine.config.engine_config import EngineConfig, profile_folder
 from jax_engine.engine.calls import (
     Calls,
     UseTqdm,
@@ -31,7 +32,6 @@ from jax_engine.engine.prompts import (
 from jax_engine.engine.request import Request, refuse_images
 from jax_engine.engine.results import beam_search_output
 from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
-from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.lora.request import LoRARequest, one_lora_each
 from jax_engine.outputs import (

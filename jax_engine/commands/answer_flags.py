@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from jax_engine.commands.answers import Source
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_engine.cache_dir import cache_dir, hub_dir, kernels_dir
+from jax_engine.models.checkpoints.cache_dir import cache_dir, hub_dir, kernels_dir
 from jax_engine.models.checkpoints.default_model import FILE_BYTES, MEMBER, REQUIREMENT
 from jax_engine.processes.placement import own_cores, split_cores
 
@@ -39,14 +39,13 @@ class Finding(NamedTuple):
     to_do: str | None = None
 
 
-def findings_of(part: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """All findings of a part. What it cannot find out is a finding, too."""
+def findings_of(title: str, part: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """All findings of a part. What it cannot find out is a finding with the part's title."""
     found: list[Finding] = []
     try:
         found.extend(part())
     except Exception as error:
-        name = part.__module__.rpartition(".")[2]
-        found.append(Finding(name, f"not known ({type(error).__name__}: {error})"))
+        found.append(Finding(title, f"not known ({type(error).__name__}: {error})"))
     return found
 
 
@@ -233,7 +232,7 @@ def _pip() -> str:
 
 
 DEVICE_TIMEOUT_S = 120.0  # it takes 2 s where a core is free
-PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
+PACKAGES = str(Path(__file__).resolve().parents[2])  # where this package is
 _REPORT_MODULE = "jax_engine.operations.report"
 _REINSTALL = "reinstall it (pip install --force-reinstall jax jaxlib)"
 _BROKEN = f"JAX does not work here: {_REINSTALL}"
@@ -320,8 +319,8 @@ def several(model: str | None = None) -> Iterator[Finding]:
         reason = "it takes too long" if done is None else why(done)
         yield Finding("sizes", f"not known: {reason}", f"--model {model}: {reason}")
         return
-    devices, stages = json.loads(done.stdout.splitlines()[-1])
-    for count, weights, kv_cache in devices:
+    shares, stages = json.loads(done.stdout.splitlines()[-1])
+    for count, weights, kv_cache in shares:
         own = split_cores(list(range(cores)), count)
         threads = f"{len(own[-1])} cores" if own[0] else "all cores"
         yield Finding(

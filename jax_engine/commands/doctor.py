@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Examines all parts at once; returns the exit status."""
     parts = PARTS if args.model is None else PARTS | {SEVERAL: partial(several, args.model)}
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(parts, pool.map(findings_of, parts.values()), strict=True))
+        found = dict(zip(parts, pool.map(findings_of, parts, parts.values()), strict=True))
     to_do = [one.to_do for part in found.values() for one in part if one.to_do]
     print(_as_json(found, to_do) if args.json else _screen(found, to_do))
     return int(bool(to_do))

@@ -27,7 +27,7 @@ from jax_engine.commands.serve_flags import (
     check_given,
     checked_lora_modules,
 )
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
 

@@ -10,7 +10,7 @@ was pulled by the same name.
 
 import argparse
 
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from jax_engine.progress_log import show_progress_lines
 
 USAGE = "[MODEL] [flags]"

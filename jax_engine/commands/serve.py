@@ -24,7 +24,7 @@ from jax_engine.commands.serve_flags import (
     check,
     checked_lora_modules,
 )
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat_template import load_chat_template, renderer_class
 

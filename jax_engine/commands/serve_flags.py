@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jax_engine.cli import add_config_flag
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import FORMAT_VARIABLE
 

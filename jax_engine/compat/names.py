@@ -25,7 +25,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.beam_search", "jax_engine", "BeamSearchOutput BeamSearchSequence"),
     ("vllm.logprobs", "jax_engine", "Logprob"),
     ("vllm.config", "jax_engine.pooling_params", "PoolerConfig"),
-    ("vllm.config", "jax_engine.config", "ProfilerConfig"),
+    ("vllm.config", "jax_engine.config.engine_config", "ProfilerConfig"),
     ("vllm.config", "jax_engine.compat.stand_ins", "VllmConfig"),
     (
         "vllm.v1.metrics.reader",

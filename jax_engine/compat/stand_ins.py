@@ -19,8 +19,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from jax_engine.config.engine_args import EngineArgs as Arguments
 from jax_engine.engine.vllm_parts import PATTERN
-from jax_engine.engine_args import EngineArgs as Arguments
 from jax_engine.llm import LLM as Engine
 from jax_engine.operations import this_device
 

@@ -14,10 +14,10 @@ its place. When none runs, a slot can be had: adapters add a wait, and no way to
 
 from dataclasses import dataclass
 
+from jax_engine.config.engine_config import Scheduling
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.errors import ConfigError, InvalidRequestError, RequestTooLargeError
-from jax_engine.modes import Scheduling
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
+from jax_engine.config.engine_config import Policy, PreemptionMode, PreemptionRule, Scheduling
 from jax_engine.core import sosp, unified
 from jax_engine.core.adapter_slots import AdapterSlots
 from jax_engine.core.admission import Limits, check_drafts, check_prefix_caching, check_request
@@ -19,7 +20,6 @@ from jax_engine.core.scheduler_state import MeasureCosts, SchedulerState
 from jax_engine.core.sequence import Sequence, StopRule
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.errors import InvalidRequestError
-from jax_engine.modes import Policy, PreemptionMode, PreemptionRule, Scheduling
 from jax_engine.step import PreemptionCosts
 
 

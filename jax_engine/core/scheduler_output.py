@@ -9,11 +9,11 @@ copy may land in a block that a victim lost in the same step, so swapping out co
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jax_engine.config.engine_config import PreemptionMode
 from jax_engine.core.block_manager import BlockView
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.lora.adapter import Adapter
-from jax_engine.modes import PreemptionMode
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step, Unread
 
 

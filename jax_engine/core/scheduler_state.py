@@ -14,6 +14,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import count
 from operator import attrgetter
 
+from jax_engine.config.engine_config import PreemptionMode, PreemptionRule
 from jax_engine.core.adapter_slots import NO_ADAPTER, AdapterSlots
 from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
@@ -22,7 +23,6 @@ from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import FINISHED, Sequence, SequenceStatus
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.errors import ConfigError
-from jax_engine.modes import PreemptionMode, PreemptionRule
 from jax_engine.step import PreemptionCosts
 
 type MeasureCosts = Callable[[], PreemptionCosts]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_engine.checks import shown
-from jax_engine.config import Backend, EngineConfig
+from jax_engine.config.engine_config import Backend, EngineConfig, HfOverrides
 from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
@@ -38,7 +38,6 @@ from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.model_loader import LoadedModel, open_model
 from jax_engine.models.pooling_heads import PoolingHead
-from jax_engine.modes import HfOverrides
 from jax_engine.operations import this_device
 from jax_engine.parallel.collectives import Seat, own_stage, seats, take_seat
 from jax_engine.parallel.mesh import num_there

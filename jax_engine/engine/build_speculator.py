@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.build import EngineParts
 from jax_engine.engine.vllm_parts import vllm_config
 from jax_engine.speculation.draft_model import DraftModelDrafter
@@ -10,7 +11,6 @@ from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
 from jax_engine.speculation.drafter import CustomDrafter, Drafter
 from jax_engine.speculation.lookup_drafters import NgramDrafter, SuffixDrafter
 from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from jax_engine.checks import shown
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.engine_loop import EngineLoop, awaited
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput

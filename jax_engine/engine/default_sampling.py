@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.models.checkpoints.file_schema import checked, read_json
 from jax_engine.models.families.hf_config import token_ids

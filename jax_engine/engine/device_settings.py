@@ -18,7 +18,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_engine.checks import shown
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.errors import ConfigError
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.models.model_config import ModelConfig

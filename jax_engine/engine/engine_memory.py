@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import jax
 
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.device_settings import resolve_cache_dtype, resolve_dtype, tells_kernels
 from jax_engine.engine.open_draft import DraftModel
 from jax_engine.host_memory import check_fits

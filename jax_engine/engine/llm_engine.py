@@ -16,7 +16,8 @@ from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any, Concatenate, Self
 
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_args import EngineArgs
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.build_speculator import build_speculator, most_rows
@@ -48,7 +49,6 @@ from jax_engine.engine.stats import (
     lora_slots,
 )
 from jax_engine.engine.vllm_parts import request_processor, save_state, vllm_config
-from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError, EngineInUseError, ForkedProcessError, InvalidRequestError
 from jax_engine.lora.adapted_leaves import check_of
 from jax_engine.lora.adapter import Adapter

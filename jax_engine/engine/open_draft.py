@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from jax_engine.checks import shown
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.errors import ConfigError
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.models.model_loader import ModelFiles, open_model
 from jax_engine.speculation.draft_model import scratch_blocks
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Runner
 from jax_engine.tokenization.old_tokenizers import has_old_tokenizer

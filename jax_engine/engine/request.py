@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from jax_engine.checks import check_integer, check_number, shown
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.masks import ConstraintBuilder, replay_trace
@@ -33,7 +34,6 @@ from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput, RequestMe
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.speculation.predicted_text import PredictedText
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 

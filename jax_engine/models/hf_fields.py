@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
+from jax_engine.config.engine_config import HfOverrides
 from jax_engine.errors import ConfigError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.checkpoints.file_schema import checked, short
 from jax_engine.models.families.hf_config import FILE, FULL, SLIDING, check_layer_types
-from jax_engine.modes import HfOverrides
 
 # Names of one thing. A field that is absent is read from one of the others.
 SYNONYMS = (

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jax_engine.config.engine_config import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
@@ -42,7 +43,6 @@ from jax_engine.models.leaves import (
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.pooling_heads import PoolingHead, random_head, read_head
 from jax_engine.models.weight_loader import Shares, load_leaves, random_leaves, shapes_of, shares_of
-from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.operations import formats_for, this_device
 from jax_engine.parallel.collectives import own_rank
 from jax_engine.parallel.cuts import cuts_of, kv_heads

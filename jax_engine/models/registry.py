@@ -159,7 +159,7 @@ def family_of(architecture: str) -> Family:
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     """ModelConfig from a `config.json` dictionary, by its `architectures`. Raises ConfigError.
 
-    A model with a head for scores (`models.heads`) uses its family's decoder.
+    A model with a head for scores (`models.pooling_heads`) uses its family's decoder.
     """
     if not raw.get("architectures"):
         raise ConfigError("config.json: `architectures` is missing or empty; which model is it?")

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from jax_engine.config.engine_config import CudagraphMode
 from jax_engine.host_memory import ram_bytes
-from jax_engine.modes import CudagraphMode
 from pallas_kernels.backends import choose_backend
 from pallas_kernels.device import target_device
 
@@ -40,7 +40,7 @@ class Device(NamedTuple):
             memory too, so the KV cache gets a share of it, and the engine checks what fits.
         slices_are_copied: whether XLA copies what a scan slices before it multiplies by it.
         bits_by_shape: whether the bits of XLA's sums over rows, and of exp and its like, depend on
-            the number of rows, in ways that `row_sums` and `whole_vectors` avoid.
+            the number of rows, in ways that `equal_bits` avoids.
         branches_wait: whether the host waits, in the middle of a program, until the device knows
             which branch of a `lax.cond` to take.
         bias_rows: rows behind the ranks of an adapter's B. The first has the biases. A GPU copies

@@ -1,6 +1,6 @@
 """Codes as the tensors of a checkpoint format, and its `quantization_config`.
 
-`models/quantization/` reads them, and says what each layout is.
+`models/checkpoints/quantization/` reads them, and says what each layout is.
 """
 
 import dataclasses

@@ -178,7 +178,6 @@ def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any])
 
 
 SCALES = (".weight_scale", ".scales")  # ends of what every quantised matrix has
-DTYPE_NAMES_READ = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class ShardFile:
@@ -197,7 +196,7 @@ class ShardFile:
         return self._tensors[name].shape
 
     def dtype(self, name: str) -> str:
-        return DTYPE_NAMES_READ[self._tensors[name].dtype]
+        return DTYPE_NAMES[self._tensors[name].dtype]
 
     def raw(self, name: str) -> np.ndarray:
         return self._tensors[name]

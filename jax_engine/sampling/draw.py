@@ -17,21 +17,18 @@ from jaxtyping import Array, Float, Int, UInt32
 from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.sampling_inputs import SamplingInputs, branch
 
-ARGMAX_GROUP = 128
+GROUP = 128
 
 
 def most_probable(logits: Float[Array, "R V"]) -> Int[Array, "R"]:
     """The index of each row's largest logit, the first one of ties, as `jnp.argmax` returns it."""
     rows, vocab = logits.shape
-    groups = -(-vocab // ARGMAX_GROUP)
-    fill = ((0, 0), (0, groups * ARGMAX_GROUP - vocab))
-    tiles = jnp.pad(logits, fill, constant_values=-jnp.inf).reshape(rows, groups, ARGMAX_GROUP)
+    groups = -(-vocab // GROUP)
+    fill = ((0, 0), (0, groups * GROUP - vocab))
+    tiles = jnp.pad(logits, fill, constant_values=-jnp.inf).reshape(rows, groups, GROUP)
     group = jnp.argmax(jnp.max(tiles, axis=2), axis=1)
     tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
-    return (group * ARGMAX_GROUP + jnp.argmax(tile, axis=1)).astype(jnp.int32)
-
-
-GROUP = 128
+    return (group * GROUP + jnp.argmax(tile, axis=1)).astype(jnp.int32)
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:

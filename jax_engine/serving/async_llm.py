@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Self, get_args
 
 from jax_engine.checks import check_integer, check_number, shown
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_args import EngineArgs
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.default_sampling import default_sampling
@@ -24,7 +25,6 @@ from jax_engine.engine.prompts import (
     with_token_ids,
 )
 from jax_engine.engine.request import check_request_id, check_service, own_params
-from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.lora.request import MAX_ID, LoRARequest, checked_lora, no_lora
 from jax_engine.models.checkpoints.resolve import HubOptions

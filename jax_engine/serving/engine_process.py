@@ -14,7 +14,7 @@ from functools import partial
 
 import zmq
 
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError

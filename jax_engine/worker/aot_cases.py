@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jax_engine.config.engine_config import CudagraphMode
 from jax_engine.lora.slot_weights import AdapterSlots
 from jax_engine.models.leaves import abstract_leaves, with_formats
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.model_loader import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
-from jax_engine.modes import CudagraphMode
 from jax_engine.operations import coded_format
 from jax_engine.weights.codes import Kind
 from jax_engine.worker.compiled_steps import CompiledSteps

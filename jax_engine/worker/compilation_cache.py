@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 from jaxlib.version import __version__ as jaxlib_version
 
-from jax_engine.cache_dir import cache_dir
+from jax_engine.models.checkpoints.cache_dir import cache_dir
 
 logger = logging.getLogger("jax_engine")
 

@@ -19,11 +19,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Shaped
 from tqdm import tqdm
 
+from jax_engine.config.engine_config import CudagraphMode
 from jax_engine.host_memory import give_back
 from jax_engine.layers.batch import make_batch
 from jax_engine.lora.slot_weights import AdapterSlots
 from jax_engine.models.model_loader import LoadedModel
-from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
 from jax_engine.parallel.collectives import in_turn
 from jax_engine.parallel.mesh import SHARE, WHOLE, DeviceMesh

@@ -18,11 +18,11 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, UInt32
 
+from jax_engine.config.engine_config import CudagraphMode
 from jax_engine.errors import WeightsError
 from jax_engine.lora.slot_weights import AdapterSlots
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.model_loader import LoadedModel
-from jax_engine.modes import CudagraphMode
 from jax_engine.operations import this_device
 from jax_engine.parallel.collectives import own_rank
 from jax_engine.parallel.mesh import addressable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jax_engine.cli import make_parser
-from jax_engine.engine_args import EngineArgs
+from jax_engine.config.engine_args import EngineArgs
 from tests.commands.conftest import Run
 from tests.meta.trees import ROOT
 

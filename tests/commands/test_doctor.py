@@ -20,7 +20,7 @@ from tests.support.tiny_llama import tiny_llama
 
 
 def found(part: Any) -> dict[str, Finding]:
-    return {one.name: one for one in findings_of(part)}
+    return {one.name: one for one in findings_of("part", part)}
 
 
 def test_it_says_what_runs_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
     monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path))
     monkeypatch.setattr(diagnosis, "NETWORK_TIMEOUT_S", HANG_S)
-    hub, index = findings_of(diagnosis.network)
+    hub, index = findings_of("network", diagnosis.network)
     assert "not reachable" in hub.value and hub.to_do is None
     assert index.value != "reachable" and "cannot be had" in str(index.to_do)
     assert "secret" not in str(index)
@@ -117,7 +117,7 @@ def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(diagnosis, "NETWORK_TIMEOUT_S", 0.2)
     answered = threading.Event()
     monkeypatch.setattr(diagnosis, "_hub", lambda: str(answered.wait()))
-    (hub,) = findings_of(diagnosis.network)
+    (hub,) = findings_of("network", diagnosis.network)
     answered.set()
     assert "no answer within" in hub.value
 

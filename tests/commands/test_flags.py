@@ -11,9 +11,9 @@ import pytest
 
 from jax_engine import EngineArgs, EngineConfig
 from jax_engine.cli import COMMANDS, make_parser, with_config
-from jax_engine.engine_args import GROUP_OF
+from jax_engine.config.engine_args import GROUP_OF
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.commands.conftest import Run
 
 

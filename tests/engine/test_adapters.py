@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, LLMEngine, LoRARequest, PoolingParams, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.calls import Calls, check_all, loras_each
 from jax_engine.engine.metrics import Gauge
 from jax_engine.lora.adapter import AdaptedModule, Adapter
@@ -20,7 +21,6 @@ from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import Add, Outputs, Refused, decode_command, encode, lora_fields
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
 from tests.support.patience import HANG_S

@@ -13,12 +13,12 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine import FlatLogprobs, LLMEngine, RequestOutputKind, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.api.response_logprobs import Offsets
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.strategies import EOS
 from tests.support.vocabularies import Words, byte_words

@@ -14,9 +14,9 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.results import beam_search_output, check_beams
 from jax_engine.outputs import BeamSearchSequence, CompletionOutput, Logprob, RequestOutput
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from reference import sampling as oracle
 from tests.support.builders import small_engine
 from tests.support.engine_pair import naive_logits

@@ -25,7 +25,7 @@ from jax_engine import (
     SamplingParams,
     StepFailedError,
 )
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.calls import Calls, build_engines, check_all
 from jax_engine.processes.placement import VARIABLE
 from jax_engine.sampling_params import RequestOutputKind

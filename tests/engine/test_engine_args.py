@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, ConfigError, EngineArgs, EngineConfig, LLMEngine, SamplingParams
-from jax_engine.modes import CudagraphMode
-from jax_engine.speculation.speculative_config import SpeculativeConfig
-from jax_engine.vllm_settings import DEFAULTS, REFUSED, SILENT, SPECULATION, WITHOUT_EFFECT
+from jax_engine.config.engine_config import CudagraphMode
+from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.config.vllm_settings import DEFAULTS, REFUSED, SILENT, SPECULATION, WITHOUT_EFFECT
 from tests.support.tiny_llama import tiny_llama
 
 SMALL = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 16, "max_num_seqs": 2}

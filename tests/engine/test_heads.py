@@ -14,7 +14,7 @@ from jax_engine import (
     PoolingParams,
     WeightsError,
 )
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.models.pooling_heads import probabilities
 from jax_engine.pooling_params import PoolerConfig
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.sequence import Sequence
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.speculation.predicted_text import PredictedText
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import small_engine
 from tests.support.drafters import speculation
 from tests.support.strategies import VOCABULARY

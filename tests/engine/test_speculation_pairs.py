@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams, StructuredOutputsParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.outputs import CompletionOutput
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import small_engine
 from tests.support.draft_models import draft_config
 from tests.support.drafters import mistaken, perfect, speculation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.config import (
+from jax_engine.config.engine_config import (
     DEFAULT_PROFILE_FOLDER,
     PROFILE_VARIABLE,
     ProfilerConfig,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jax_engine import LLMEngine, LoRARequest
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from tests.lora.test_registry import make, reads, written  # noqa: F401
 from tests.meta.trees import ROOT
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer

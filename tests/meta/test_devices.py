@@ -13,22 +13,18 @@ QUESTIONS = {
 }  # fmt: skip
 # What else a file may ask or import, and why.
 ALLOWED: dict[str, tuple[set[str], str]] = {
-    "compat/helpers.py": ({"platform"}, "vLLM's programs ask for the platform; this answers them"),
-    "cache_dir.py": ({"cpu_kernels"}, "where the user's cache folder is: the host's own affair"),
-    "commands/diagnosis/machine.py": ({"platform"}, "Python's module, which tells of the host"),
-    "commands/diagnosis/software.py": ({"platform"}, "Python's module, which tells of the host"),
-    "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
+    "compat/stand_ins.py": ({"platform"}, "what vLLM's programs ask for the platform"),
+    "models/checkpoints/cache_dir.py": (
+        {"cpu_kernels"}, "where the user's cache folder is: the host's own affair"
+    ),
+    "commands/diagnosis.py": ({"platform"}, "Python's module, which tells of the host"),
+    "worker/aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
-    "engine/several_devices.py": ({"platform"}, "Python's, which tells of the host"),
-    "engine/stages.py": ({"platform"}, "Python's, which tells of the host"),
-    "parallel/seat.py": ({"cpu_kernels"}, "the memory in which processes of a CPU meet"),
-    "parallel/sums.py": ({"cpu_kernels"}, "the kernel by which they meet"),
+    "engine/device_settings.py": ({"platform"}, "Python's, which tells of the host"),
+    "parallel/collectives.py": ({"cpu_kernels"}, "memory and kernel by which processes meet"),
     "processes/runner_client.py": ({"cpu_kernels"}, "that memory, which it makes anew"),
-    "weights/coded_panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
-    "weights/invariant_dense.py": (
-        {"pallas_kernels.batch_invariant"}, "a weight format of these kernels"
-    ),
+    "weights/dense.py": ({"pallas_kernels.batch_invariant"}, "a weight format of these kernels"),
     "weights/low_rank.py": (
         {"cpu_kernels", "pallas_kernels.low_rank"}, "what kernels take for adapters"
     ),

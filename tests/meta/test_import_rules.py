@@ -55,7 +55,7 @@ def test_engine_never_imports_the_oracle(path: Path) -> None:
 def test_controller_imports_plain_python_only(path: Path) -> None:
     assert _top_level(path) <= {"jax_engine", "jaxtyping", "numpy"}
     engine_parts = {name for name in imported_names(path) if name.startswith("jax_engine")}
-    known = ("core", "errors", "lora.adapter", "modes", "step")
+    known = ("core", "errors", "lora.adapter", "config.engine_config", "step")
     allowed = tuple(f"jax_engine.{name}" for name in known)
     assert all(name.startswith(allowed) for name in engine_parts), engine_parts
 

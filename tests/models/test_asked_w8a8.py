@@ -13,9 +13,9 @@ import pytest
 from flax import nnx
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.config.engine_config import W8A8
 from jax_engine.models.leaves import leaf_name
 from jax_engine.models.model_loader import load_model, open_model
-from jax_engine.modes import W8A8
 from jax_engine.weights.w8a8 import W8A8 as W8A8Format
 from reference.quantization import smoothquant
 from tests.golden import tiny_checkpoints as tiny

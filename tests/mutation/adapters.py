@@ -149,7 +149,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/operations/table.py",
         ON_A_GPU,
-        ("return XLA._replace(add_low_rank=mosaic.add_low_rank)", "return XLA",
+        ("return XLA._replace(add_low_rank=add_low_rank_on_gpu)", "return XLA",
          "a GPU's kernels of adapters are not used"),
     ),
     *plant(

@@ -64,7 +64,11 @@ REQUESTS: list[Mutant] = [
             "entry[2] in self._numbers",
             "the deadline of an id's earlier request counts",
         ),
-        ("self._num_added += 1", "pass", "requests of one id share a number"),
+        (
+            "self._num_added += 1\n        self._numbers[",
+            "self._numbers[",
+            "requests of one id share a number",
+        ),
     ),
 ]
 

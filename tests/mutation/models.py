@@ -91,7 +91,11 @@ LOADING: list[Mutant] = [
     *plant(
         f"{FOLDER}/checkpoints/gguf/architectures.py",
         GGUF,
-        ("AddOne(stored, -1)", "stored", "one is added to Gemma's norms twice"),
+        (
+            '"norm": lambda spec, stored: AddOne(stored, -1)',
+            '"norm": lambda spec, stored: stored',
+            "one is added to Gemma's norms twice",
+        ),
         ("if fields.block_count == largest:", "if False:", "the 27B's scale is the others'"),
     ),
     *plant(

@@ -65,13 +65,17 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/build.py",
+        "jax_engine/engine/engine_memory.py",
         BUILD,
         (
             "    dtype = resolve_cache_dtype(config)\n    block",
             "    dtype = resolve_dtype(config.dtype)\n    block",
             "blocks as large as the model's",
         ),
+    ),
+    *plant(
+        "jax_engine/engine/build.py",
+        BUILD,
         (
             "            cache_dtype=cache_dtype,\n",
             "            cache_dtype=dtype,\n",

@@ -40,7 +40,7 @@ MUTANTS: list[Mutant] = [
         ("dealt_to=size, leaves=leaves", "dealt_to=size", "dealt experts are in no tree"),
     ),
     *plant(
-        "jax_engine/engine/build.py",
+        "jax_engine/engine/engine_memory.py",
         DIVIDED,
         ("times * model.num_bytes", "model.num_bytes", "one process alone has the draft model"),
     ),

@@ -7,7 +7,7 @@ CALLS_TESTS = ("tests/engine/test_engine_loop.py", "tests/engine/test_calls.py",
 ENGINE, CORE, WORKER = "jax_engine/engine", "jax_engine/core", "jax_engine/worker"
 
 DEADLINES: list[Mutant] = plant(
-    f"{ENGINE}/deadlines.py",
+    f"{ENGINE}/running_requests.py",
     TESTS,
     (
         "return self._numbers.get(entry[2]) == entry[1]",
@@ -25,8 +25,8 @@ RUNNING: list[Mutant] = plant(
     f"{ENGINE}/running_requests.py",
     TESTS,
     (
-        "        self._num_added += 1\n",
-        "",
+        "request.timeout)\n        self._num_added += 1\n",
+        "request.timeout)\n",
         "all requests without a seed draw the same",
     ),
     (
@@ -306,7 +306,7 @@ OUTPUTS: list[Mutant] = [
 
 CONTROLLER: list[Mutant] = [
     *plant(
-        f"{CORE}/state.py",
+        f"{CORE}/scheduler_state.py",
         TESTS,
         (
             "for group in self.running + self.swapped:",
@@ -339,7 +339,7 @@ CONTROLLER: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{CORE}/state.py",
+        f"{CORE}/scheduler_state.py",
         TESTS,
         (
             "        del queue[bisect_left(queue, group.key, key=by_key)]\n",
@@ -349,7 +349,7 @@ CONTROLLER: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{CORE}/swapping.py",
+        f"{CORE}/blocks.py",
         TESTS,
         (
             "        table.move([mapping[block] for block in old], target.device)\n"

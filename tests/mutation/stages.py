@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/engine/device_settings.py",
         BY_NAME,
         ("if config.enable_lora:", "if False:", "adapters are lost on the way"),
-        ('== "int8"', '== "int4"', "scales of a run that is not made"),
+        ('.name == "int8"', '.name == "int4"', "scales of a run that is not made"),
         ('if backend not in (None, "mp"):', "if False:", "stages in one process"),
     ),
     *plant(

@@ -52,8 +52,8 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/panels.py",
         FORMATS,
         (
-            "jnp.int32(x.shape[0]) if num_rows is None else num_rows",
-            "jnp.int32(x.shape[0] - 1)",
+            "count = jnp.int32(x.shape[0]) if num_rows is None else num_rows",
+            "count = jnp.int32(x.shape[0] - 1)",
             "the last token is taken for padding",
         ),
         ("width=rows, layer=layer", "width=rows", "always the first layer"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.build import build_engine
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import LLMEngine, LoRARequest, SamplingParams, StructuredOutputsParams
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
 from tests.engine.test_real_adapters import bits

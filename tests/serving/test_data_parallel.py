@@ -24,7 +24,7 @@ from jax_engine import (
     LoRARequest,
     SamplingParams,
 )
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
 from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.stat_loggers import MetricsPage

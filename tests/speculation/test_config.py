@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 
 
 class Guesser:

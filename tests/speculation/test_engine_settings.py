@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from jax_engine import EngineConfig, InvalidRequestError, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine import build_speculator as build
 from jax_engine.errors import ConfigError
 from jax_engine.speculation.drafter import Asked
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.builders import small_engine
 
 SUFFIX = SpeculativeConfig(method="suffix")

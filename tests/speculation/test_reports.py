@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams, StructuredOutputsParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.outputs import RequestOutput
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.support.drafters import Guess, perfect, speculation, unruly
 from tests.support.speaking import BLOCK, EOS, MAX_SEQS, VOCAB, followed_by, speaking_engine
 

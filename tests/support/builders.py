@@ -18,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import Drafts
 from jax_engine.core.scheduler import Scheduler
@@ -26,7 +27,6 @@ from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.open_draft import DraftParts
 from jax_engine.operations import device
 from jax_engine.speculation.draft_model import scratch_blocks
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from jax_engine import LLMEngine
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.speculation.draft_cache import PrefixHashes
 from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
 from jax_engine.speculation.drafter import Asked
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.step import Step
 from tests.support.reading_model import ReadingModel, hidden_after, logits_of
 

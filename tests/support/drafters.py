@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.speculation.speculative_config import SpeculativeConfig
+from jax_engine.config.speculative_config import SpeculativeConfig
 
 type Guess = Callable[[list[int]], list[int]]
 MOST = 9  # more than is ever asked for here

@@ -17,10 +17,10 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from jax_engine import EngineConfig, LLMEngine
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
 from tests.support.drafters import Guess

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jax_engine.config.engine_config import DEQUANTIZED, W8A8, HfOverrides
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.models.checkpoints.cache_scales import SCALES
 from jax_engine.models.checkpoints.file_schema import checked, read_json
@@ -30,7 +31,6 @@ from jax_engine.models.leaves import Leaf, transforms_of
 from jax_engine.models.model_config import ModelConfig, recipe_of_directory
 from jax_engine.models.pooling_heads import SUFFIXES
 from jax_engine.models.registry import config_from_hf
-from jax_engine.modes import DEQUANTIZED, W8A8, HfOverrides
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Declaration, Shape, Transform, transform_of
 

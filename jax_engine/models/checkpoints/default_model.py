@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from jax_engine.cache_dir import cache_dir
 from jax_engine.errors import ModelNotFoundError, WeightsError
+from jax_engine.models.checkpoints.cache_dir import cache_dir
 
 logger = logging.getLogger(__name__)
 

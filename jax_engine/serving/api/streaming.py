@@ -30,7 +30,7 @@ async def for_client[T](http: HttpRequest, work: Awaitable[T]) -> T:
     """The result of work that is cancelled when its client goes away.
 
     Raises:
-        ClientGone: it has gone away.
+        ClientDisconnected: it has gone away.
     """
     return await unless_disconnected(http.receive, work)
 

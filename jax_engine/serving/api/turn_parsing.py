@@ -172,7 +172,7 @@ class Dialect:
         """
         Args:
             template: the chat template, which tells what is not named.
-            calls: a name in FORMATS, or "none".
+            calls: a name in TOOL_FORMATS, or "none".
             reasoning: a name in REASONING, or "none".
         """
         form = TOOL_FORMATS.get(calls) if calls else format_of_template(template)

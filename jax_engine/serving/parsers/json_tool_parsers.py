@@ -107,5 +107,5 @@ class Llama3JsonToolParser(ToolParser):
         return not self.has_prose or self.names is None or name in self.names
 
     def may_begin(self, key: str) -> bool:
-        """As `CallReader.may_begin`."""
+        """As `ToolParser.may_begin`."""
         return not self.has_prose or key in _FIRST_KEYS

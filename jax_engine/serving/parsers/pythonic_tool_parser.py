@@ -23,7 +23,7 @@ class PythonicToolParser(Llama3JsonToolParser):
     """Lists of calls with named arguments, all of them literals; or calls as JSON."""
 
     def bare_calls(self, mark: str, said: str) -> Reading[None]:
-        """As `BareReader.bare_calls`."""
+        """As `Llama3JsonToolParser.bare_calls`."""
         if mark == "{" or (yield from self.opens_list()):
             yield from super().bare_calls(mark, said)
             return

@@ -79,7 +79,7 @@ class ReasoningParser(StreamParser):
         yield from self.rest()
 
     def say(self, text: str) -> None:
-        """As `LetterReader.say`: reasoning or content."""
+        """As `StreamParser.say`: reasoning or content."""
         if not self.is_reasoning:
             self._content.append(text)
             return

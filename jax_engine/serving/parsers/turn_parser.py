@@ -34,7 +34,7 @@ class SpecialTokenFilter(StreamParser):
             pass
 
     def say(self, text: str) -> None:
-        """As `LetterReader.say`."""
+        """As `StreamParser.say`."""
         self._text.append(text)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM, ConfigError, EngineConfig, PoolingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.pooling_params import PoolerConfig, default_pooling
 from jax_engine.serving.engine_process import served
-from jax_engine.speculation.speculative_config import SpeculativeConfig
 from tests.serving.fields.conftest import SETTINGS
 from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S

@@ -1,4 +1,4 @@
-"""Where this package keeps what it downloads and compiles."""
+"""Where this package keeps what it downloads and compiles: the folders of its caches."""
 
 import os
 from pathlib import Path

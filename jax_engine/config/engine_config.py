@@ -5,27 +5,33 @@ who read them, and `ProfilerConfig`, which names the folder that `LLM.start_prof
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import check_types, named_fields, shown, suggestion
-from jax_engine.errors import ConfigError, InvalidRequestError
-from jax_engine.modes import (
-    CudagraphMode,
-    HfOverrides,
-    LoadFormat,
-    Policy,
-    PreemptionRule,
-    Scheduling,
-)
-from jax_engine.pooling_params import PoolerConfig
-from jax_engine.speculation.speculative_config import SpeculativeConfig
-from jax_engine.vllm_settings import (
+from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.config.vllm_settings import (
     with_cudagraph_mode,
     with_speculative_config,
     without_vllm_settings,
 )
+from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.pooling_params import PoolerConfig
+
+Scheduling = Literal["unified", "sosp", "sosp-mixed"]
+Policy = Literal["fcfs", "priority"]
+PreemptionMode = Literal["recompute", "swap"]
+PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": the cheaper one for each group
+# What becomes a CUDA graph, in vLLM's words: nothing, each layer ("PIECEWISE"), the whole step. The
+# last two name a mode for steps that only decode, and one for steps with prompts.
+CudagraphMode = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
+LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
+# Values of `quantization` that are no method of a checkpoint, but what is done when one is loaded.
+DEQUANTIZED, W8A8 = "dequantized", "w8a8"
+# Edits of config.json: fields to replace, or a function of all of them
+HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
+
 
 PROFILE_VARIABLE = "VLLM_TORCH_PROFILER_DIR"  # vLLM's, for the same purpose
 DEFAULT_PROFILE_FOLDER = "jax_profile"

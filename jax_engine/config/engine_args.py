@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from jax_engine.checks import named_fields
-from jax_engine.config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.vllm_settings import DEFAULTS
 from jax_engine.errors import ConfigError
-from jax_engine.vllm_settings import DEFAULTS
 
 # The name of each group, and its fields of `EngineConfig` in the order of the help.
 GROUPS: dict[str, tuple[str, ...]] = {
