@@ -21,7 +21,6 @@ from jax_engine.engine.calls import (
 )
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.metrics import Metric
 from jax_engine.engine.prompts import (
     PromptInput,
     as_prompt_list,
@@ -32,6 +31,7 @@ from jax_engine.engine.prompts import (
 from jax_engine.engine.request import Request, refuse_images
 from jax_engine.engine.results import beam_search_output
 from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
+from jax_engine.engine.stats import Metric
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.lora.request import LoRARequest, one_lora_each
 from jax_engine.outputs import (

@@ -29,7 +29,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.config", "jax_engine.compat.stand_ins", "VllmConfig"),
     (
         "vllm.v1.metrics.reader",
-        "jax_engine.engine.metrics",
+        "jax_engine.engine.stats",
         "Metric Counter Gauge Histogram Vector",
     ),
     ("vllm.model_executor.model_loader", "jax_engine.compat.stand_ins", "ShardedStateLoader"),

@@ -22,7 +22,6 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.build_speculator import build_speculator, most_rows
 from jax_engine.engine.engine_state import EngineState, engine_state
-from jax_engine.engine.metrics import Metric
 from jax_engine.engine.pipeline import (
     StepPipeline,
     sampled_rows,
@@ -43,6 +42,7 @@ from jax_engine.engine.request import (
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import (
     EngineStats,
+    Metric,
     StatsRecorder,
     cache_config_info,
     lora_requests_info,

@@ -1,8 +1,8 @@
-"""The statistics of an engine: gauges, counters and times, for `LLM.get_metrics` among others.
+"""The statistics of an engine: gauges and counters for `LLM.get_metrics`, under vLLM's names.
 
-`EngineStats` has what queues and KV blocks are like now, and counters since the engine was built.
-`RequestRecorder` adds up counts and times of steps and requests. Tokens are counted in the step
-that they come in, requests when they end.
+Metrics have vLLM's types (`Gauge`, `Counter`, `Vector`, `Histogram`). Gauges say how queues, KV blocks and
+adapters stand, and counters what has happened so far: steps, preemptions, requests and their times.
+Tokens are counted in the step that they come in, requests when they end.
 
 Some metrics have labels that are what there is to know: the settings of the KV cache, and which
 adapters are in use. Names of adapters are what clients chose, and two requests may mean two
@@ -10,19 +10,91 @@ versions by one name. Digests of weights and scaling tell versions apart, as the
 prefix cache do.
 """
 
+from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.adapter_slots import AdapterSlots
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.device_settings import resolve_cache_dtype
-from jax_engine.engine.metrics import Counter, Gauge, Metric, Observations, Vector
 from jax_engine.engine.pipeline import TakenStep
 from jax_engine.engine.request import Request
 from jax_engine.step import PreemptionCosts
+
+
+@dataclass
+class Metric:
+    """
+    Attributes:
+        name: vLLM's name.
+        labels: The model, and labels that tell metrics of one name apart.
+    """
+
+    name: str
+    labels: dict[str, str]
+
+
+@dataclass
+class Counter(Metric):
+    """A number that only grows."""
+
+    value: int
+
+
+@dataclass
+class Vector(Metric):
+    """Counters by position, 0 first."""
+
+    values: list[int]
+
+
+@dataclass
+class Gauge(Metric):
+    """A number that goes up and down."""
+
+    value: float
+
+
+@dataclass
+class Histogram(Metric):
+    """A distribution of observed values.
+
+    Attributes:
+        count: Number of values.
+        sum: Sum of the values.
+        buckets: Upper limit, as text, to the number of values at most that; "+Inf" counts all.
+    """
+
+    count: int
+    sum: float
+    buckets: dict[str, int]
+
+
+@dataclass
+class Observations:
+    """A histogram that is being filled; `limits` are its buckets' upper limits, ascending."""
+
+    limits: Sequence[float]
+    counts: list[int] = field(init=False)
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.limits) + 1)
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.limits, value)] += times
+        self.sum += value * times
+
+    def histogram(self, name: str, labels: dict[str, str]) -> Histogram:
+        buckets, total = {}, 0
+        names = [*(str(float(limit)) for limit in self.limits), "+Inf"]
+        for limit, count in zip(names, self.counts, strict=True):
+            total += count
+            buckets[limit] = total
+        return Histogram(name, labels, total, self.sum, buckets)
 
 
 @dataclass(frozen=True, slots=True)

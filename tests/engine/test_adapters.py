@@ -14,7 +14,7 @@ import pytest
 from jax_engine import InvalidRequestError, LLMEngine, LoRARequest, PoolingParams, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.calls import Calls, check_all, loras_each
-from jax_engine.engine.metrics import Gauge
+from jax_engine.engine.stats import Gauge
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.models.model_config import PoolingRecipe
 from jax_engine.outputs import RequestOutput

@@ -18,7 +18,7 @@ from jax_engine import (
     TokensPrompt,
 )
 from jax_engine.engine import request
-from jax_engine.engine.metrics import Histogram
+from jax_engine.engine.stats import Histogram
 from tests.support.byte_tokenizer import EOS_TOKEN
 from tests.support.in_process import check_idle
 

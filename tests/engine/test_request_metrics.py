@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from jax_engine.engine.metrics import Counter, Gauge, Histogram, Metric
 from jax_engine.engine.pipeline import TakenStep
-from jax_engine.engine.stats import RequestRecorder
+from jax_engine.engine.stats import Counter, Gauge, Histogram, Metric, RequestRecorder
 from jax_engine.outputs import RequestMetrics
 
 NO_LOAD: dict[str, Any] = {

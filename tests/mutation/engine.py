@@ -348,7 +348,7 @@ COUNTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/metrics.py",
+        "jax_engine/engine/stats.py",
         SHELL,
         ("self.sum += value * times", "self.sum = value", "a histogram's sum is its last value"),
         (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jax_engine import SamplingParams, StructuredOutputsParams
-from jax_engine.engine.metrics import Metric
+from jax_engine.engine.stats import Metric
 from reference.parameters import Parameters, parameters
 from tests.support.integrity import BlocksState, TableState, check_blocks_state
 from tests.support.invariants import check_queues

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.engine.metrics import Metric
+from jax_engine.engine.stats import Metric
 from reference.engine import ReferenceEngine
 from reference.outputs import Request as Asked
 from reference.outputs import Sample, outputs

@@ -6,8 +6,8 @@ from typing import Any
 from jax_engine import LLMEngine, LoRARequest, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.engine_loop import EngineLoop
-from jax_engine.engine.metrics import Metric
 from jax_engine.engine.request import RequestNews, outputs_of
+from jax_engine.engine.stats import Metric
 from jax_engine.errors import JaxEngineError
 from jax_engine.outputs import AnyRequestOutput
 from tests.support.engine_under_test import DebugState, GroupState, Request, SequenceState

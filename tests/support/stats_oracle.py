@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax_engine import RequestOutput
-from jax_engine.engine.metrics import Metric
-from jax_engine.engine.stats import EngineStats
+from jax_engine.engine.stats import EngineStats, Metric
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
 
