@@ -1,8 +1,8 @@
 """The statistics of an engine: gauges and counters for `LLM.get_metrics`, under vLLM's names.
 
-Metrics have vLLM's types (`Gauge`, `Counter`, `Vector`, `Histogram`). Gauges say how queues, KV blocks and
-adapters stand, and counters what has happened so far: steps, preemptions, requests and their times.
-Tokens are counted in the step that they come in, requests when they end.
+Metrics have vLLM's types (`Gauge`, `Counter`, `Vector`, `Histogram`). Gauges say how queues, KV
+blocks and adapters stand. Counters say what has happened so far: steps, preemptions, requests and
+their times. Tokens are counted in the step that they come in, requests when they end.
 
 Some metrics have labels that are what there is to know: the settings of the KV cache, and which
 adapters are in use. Names of adapters are what clients chose, and two requests may mean two
