@@ -24,9 +24,7 @@ from cpu_kernels.simd.widen import item_bytes
 
 GATHER, RANK_OF, AFTER = "cpu_kernels.gather", "cpu_kernels.rank", "cpu_kernels.after"
 LOOKS, YIELDS = 2000, 500  # before it sleeps
-MOST_SLEEP_US = (
-    5000  # longer, and nobody takes it for busy (`processes.ActiveTime`)
-)
+MOST_SLEEP_US = 5000  # longer, and nobody takes it for busy (`processes.ActiveTime`)
 
 give_way = c_function("sched_yield")
 sleep_us = c_function("usleep")

@@ -77,9 +77,9 @@ def _take_candidates(
         return False
     live = _select(state, search, group)
     if search.done(live, seq.output_len + 1, group.stop.max_len - group.prompt_len):
-        _end(state, search, group)
+        _end_search(state, search, group)
         return True
-    _go_on(state, group, live)
+    _continue_beams(state, group, live)
     return False
 
 
@@ -102,7 +102,7 @@ def _select(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> 
     return live[: search.width]
 
 
-def _go_on(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> None:
+def _continue_beams(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> None:
     """Makes `live` the group's beams; forks before it frees, so that no shared block is freed.
 
     Of the choices that continue one beam, the last takes over its sequence and block table.
@@ -132,7 +132,7 @@ def _append(seq: Sequence, choice: Choice) -> None:
     seq.token_logprobs.append((choice.logprob, choice.rank))
 
 
-def _end(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
+def _end_search(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
     """Ends the beams and makes the hypotheses, best first, the group's sequences."""
     for seq in group.seqs:
         state.end(seq, group, "abort", None if search.hypotheses else NO_TOKEN)
@@ -166,7 +166,7 @@ def add_drafts(
     budget = state.limits.max_num_batched_tokens - out.num_batched_tokens
     for place in places:
         item = out.scheduled[place]
-        count = min(each, budget, _room(state, item))
+        count = min(each, budget, _draft_room(state, item))
         chosen = tuple(drafts[item.seq.seq_id][: max(0, count)])
         if chosen:
             _allocate(state, item, len(chosen))
@@ -197,7 +197,7 @@ def _may_draft(item: ScheduledSequence, drafts: Drafts) -> bool:
     return bool(decodes and group.beam is None and seq.output_len and drafts.get(seq.seq_id))
 
 
-def _room(state: SchedulerState, item: ScheduledSequence) -> int:
+def _draft_room(state: SchedulerState, item: ScheduledSequence) -> int:
     """How many drafts the end of the sequence and the free blocks allow."""
     manager, length = state.manager, len(item.seq.token_ids)
     free = max(0, manager.num_free_gpu_blocks - manager.watermark_blocks)

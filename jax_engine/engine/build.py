@@ -25,9 +25,9 @@ from jax_engine.engine.device_settings import (
     check_stages,
     in_order_of_devices,
     is_process_each,
+    needs_invariant_kernels,
     resolve_cache_dtype,
     resolve_dtype,
-    tells_kernels,
 )
 from jax_engine.engine.engine_memory import each_device, engine_memory, swapped_bytes
 from jax_engine.engine.open_draft import DraftModel, DraftParts, open_draft
@@ -39,7 +39,7 @@ from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.model_loader import LoadedModel, open_model
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.operations import this_device
-from jax_engine.parallel.collectives import Seat, own_stage, seats, take_seat
+from jax_engine.parallel.collectives import ProcessRank, join_group, own_stage, process_ranks
 from jax_engine.parallel.mesh import num_there
 from jax_engine.processes.placement import ANYWHERE, Place, cores_of_ranks, own_cores
 from jax_engine.processes.ray_actor import RayHost
@@ -185,7 +185,7 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
     """
     dtype = resolve_dtype(config.dtype)
     hub = hub_options(config)
-    batch_invariant = tells_kernels(config)
+    batch_invariant = needs_invariant_kernels(config)
     check_shared(config, batch_invariant=batch_invariant)
     files = open_model(
         config.model,
@@ -293,7 +293,7 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
             RUNNER_MODULE, told_first, num_devices=size, variables=variables, host=host
         )
     else:
-        memories, of_ranks = seats(size, stages)
+        memories, of_ranks = process_ranks(size, stages)
         if host is not None:  # nobody inherits a descriptor
             own = f"/proc/{os.getpid()}/fd"
             of_ranks = [seat._replace(memory=f"{own}/{seat.memory}") for seat in of_ranks]
@@ -309,7 +309,7 @@ def remote_runners(config: EngineConfig, place: Place = ANYWHERE) -> tuple[Runne
 
 
 def told_runners(
-    config: EngineConfig, seat: Seat | None, folders: Folders
+    config: EngineConfig, seat: ProcessRank | None, folders: Folders
 ) -> tuple[tuple[Runners, list[Capabilities]], list[Runner]]:
     """For a process of `remote_runners`: what it tells, all of it plain data, and its runners.
 
@@ -318,7 +318,7 @@ def told_runners(
         folders: Of its sockets, and of those of the next stage.
     """
     if seat is not None:
-        take_seat(seat)
+        join_group(seat)
     enable_compilation_cache()
     with allocating(ALL):
         found = build_runners(config, with_tokenizer=False)

@@ -61,7 +61,7 @@ VARIABLE = "VLLM_BATCH_INVARIANT"
 INSTEAD = "leave batch_invariant out, or run on a CPU, where it is always so"
 
 
-def tells_kernels(config: EngineConfig) -> bool:
+def needs_invariant_kernels(config: EngineConfig) -> bool:
     """Whether this device's kernels must be told. Those of a CPU never need to be.
 
     Raises:

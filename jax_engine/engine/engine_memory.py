@@ -10,7 +10,11 @@ from dataclasses import replace
 import jax
 
 from jax_engine.config.engine_config import EngineConfig
-from jax_engine.engine.device_settings import resolve_cache_dtype, resolve_dtype, tells_kernels
+from jax_engine.engine.device_settings import (
+    needs_invariant_kernels,
+    resolve_cache_dtype,
+    resolve_dtype,
+)
 from jax_engine.engine.open_draft import DraftModel
 from jax_engine.host_memory import check_fits
 from jax_engine.lora.slot_weights import AdapterSlots
@@ -18,7 +22,7 @@ from jax_engine.models.model_loader import LoadedModel
 from jax_engine.operations import this_device
 from jax_engine.parallel.collectives import own_rank
 from jax_engine.progress_log import compiling
-from jax_engine.sampling.sampling_inputs import EVERYTHING
+from jax_engine.sampling.sampling_inputs import ALL_STAGES
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape, scales_shape
@@ -40,7 +44,7 @@ def sampler_bytes(steps: CompiledSteps, rows: int, vocab_size: int) -> int:
     """Memory of a sampler in programs of its own, with the logits of two steps in flight."""
     if not this_device().branches_wait:
         return 0
-    sampler = steps.sample.prepare(rows, vocab_size, EVERYTHING).memory_analysis()
+    sampler = steps.sample.prepare(rows, vocab_size, ALL_STAGES).memory_analysis()
     return int(sampler.temp_size_in_bytes) + 2 * FLOAT32_BYTES * rows * vocab_size
 
 
@@ -134,7 +138,7 @@ def engine_memory(
 
     def step_bytes() -> int:
         largest = largest_step_shape(budget, config.max_num_seqs)
-        tells = tells_kernels(config)
+        tells = needs_invariant_kernels(config)
         target = _step_bytes(config, model, max_len, largest, batch_invariant=tells, slots=slots)
         if draft is None:
             return target

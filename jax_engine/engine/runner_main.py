@@ -17,7 +17,7 @@ def build(settings: tuple[Any, Any, list[int]], folders: Folders) -> tuple[Any, 
     """The runners of an engine, and what the driver gets to know of them.
 
     Args:
-        settings: The engine's, the `Seat` of this process among several, and its cores.
+        settings: The engine's, the `ProcessRank` of this process among several, and its cores.
         folders: Of its sockets, and of those of the next stage.
     """
     config, seat, cores = settings

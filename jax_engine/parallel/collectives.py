@@ -18,7 +18,7 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine.errors import ConfigError
 
 
-class Seat(NamedTuple):
+class ProcessRank(NamedTuple):
     """What a process gets to know before it builds its share.
 
     Attributes:
@@ -40,23 +40,23 @@ class Seat(NamedTuple):
         return SharedMemory(self.size, own)
 
 
-def seats(size: int, num_stages: int = 1) -> tuple[list[SharedMemory], list[Seat]]:
+def process_ranks(size: int, num_stages: int = 1) -> tuple[list[SharedMemory], list[ProcessRank]]:
     """New memory for each stage, of so many processes, and the seats: those of the first stage
     first.
     """
     memories = [SharedMemory(size) for _ in range(num_stages)]
     return memories, [
-        Seat(rank, size, memory.fd, stage, num_stages)
+        ProcessRank(rank, size, memory.fd, stage, num_stages)
         for stage, memory in enumerate(memories)
         for rank in range(size)
     ]
 
 
-_own: Seat | None = None
+_own: ProcessRank | None = None
 _memory: SharedMemory | None = None
 
 
-def take_seat(seat: Seat) -> None:
+def join_group(seat: ProcessRank) -> None:
     """Makes this process one of several, until it ends.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.sampling_inputs import CANDIDATES, Asks, branch
+from jax_engine.sampling.sampling_inputs import CANDIDATES, SamplerStages, branch
 
 
 def lowest_kept(
@@ -20,7 +20,7 @@ def lowest_kept(
     top_n_sigma: Float[Array, "R"],
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
-    asks: Asks | None = None,
+    asks: SamplerStages | None = None,
 ) -> Float[Array, "R"]:
     """The smallest logit kept by top-n-sigma, then top-k, then top-p, each of what is left.
 
@@ -54,7 +54,7 @@ def _lowest_of_most_probable(
     nearest: Float[Array, "R"],
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
-    asks: Asks | None,
+    asks: SamplerStages | None,
 ) -> Float[Array, "R"]:
     """The smallest logit kept by top-k, then top-p (V1's order); at least `nearest`."""
     vocab = logits.shape[1]

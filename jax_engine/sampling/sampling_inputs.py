@@ -21,7 +21,7 @@ from jax_engine.sampling_params import SamplingParams, sampler_numbers
 CANDIDATES = 256  # of the largest logits, among which the filters look for their thresholds first
 
 
-class Asks(NamedTuple):
+class SamplerStages(NamedTuple):
     """Whether any row asks for a part of the sampler.
 
     Attributes:
@@ -41,9 +41,13 @@ class Asks(NamedTuple):
     logprobs: bool = False
 
 
-EVERYTHING = Asks(*[True] * len(Asks._fields))
+ALL_STAGES = SamplerStages(*[True] * len(SamplerStages._fields))
 # What most requests ask for: compiled ahead.
-USUAL = (Asks(), Asks(draws=True), Asks(draws=True, shortlist=True, nucleus=True))
+USUAL = (
+    SamplerStages(),
+    SamplerStages(draws=True),
+    SamplerStages(draws=True, shortlist=True, nucleus=True),
+)
 
 
 def branch[T](
@@ -105,7 +109,7 @@ class SamplingInputs:
     history_row: Int[Array, "NH"]
     history_token: Int[Array, "NH"]
     history_is_output: Int[Array, "NH"]
-    asks: Asks | None = field(default=None, metadata={"static": True})
+    asks: SamplerStages | None = field(default=None, metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
@@ -118,7 +122,7 @@ class PackedSampling:
     bias: Int[Array, "3 NB"]
     history: Int[Array, "3 NH"]
 
-    def unpacked(self, asks: Asks | None = None) -> SamplingInputs:
+    def unpacked(self, asks: SamplerStages | None = None) -> SamplingInputs:
         """The inputs, and what their rows ask for, where the host says it."""
         inputs = unpack_sampling(self.rows, self.position, self.bias, self.history)
         return replace(inputs, asks=asks)
@@ -159,13 +163,13 @@ def sampling_row(params: SamplingParams, seed: int) -> Int32[np.ndarray, " words
     )
 
 
-def asks_of(rows: Int32[np.ndarray, "R words"]) -> Asks:
+def stages_needed(rows: Int32[np.ndarray, "R words"]) -> SamplerStages:
     """What packed rows ask of the sampler."""
     places, floats = row_fields(), rows.view(np.float32)
     draws = floats[:, places["temperature"]] > 0
     top_k = rows[:, places["top_k"]]
     nucleus = draws & (floats[:, places["top_p"]] < 1.0)
-    return Asks(
+    return SamplerStages(
         draws=bool(draws.any()),
         deviation=bool((draws & (floats[:, places["top_n_sigma"]] > 0)).any()),
         shortlist=bool((draws & (top_k > 0) | nucleus).any()),

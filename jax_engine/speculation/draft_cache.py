@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int32, UInt64
 
 from jax_engine.speculation.draft_runner import DraftRow, DraftRunner, Drawing, Following
-from jax_engine.speculation.drafter import Verifying
+from jax_engine.speculation.drafter import PendingDraft
 from jax_engine.step import RequestSetup, Ticket
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that its powers never run out
@@ -82,7 +82,7 @@ def _powers(count: int) -> Hashes:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DraftTarget:
     """A sequence that is to get guesses.
 
     Attributes:
@@ -92,7 +92,7 @@ class Wanted:
         blocks: [N] The blocks that hold them; those behind are scratch blocks. No other sequence
             writes other tokens into them.
         most: How many guesses are drawn, at least 1.
-        setup, sample: As in `Held`.
+        setup, sample: As in `CacheView`.
     """
 
     token_ids: list[int]
@@ -125,7 +125,7 @@ class DraftCache:
         # The hash of the prefix that ends in each slot; 0: nothing that is known
         self._slots = np.zeros((num_blocks, sizes.block_size), np.uint64)
 
-    def draw(self, wanted: Sequence[Wanted]) -> list[list[int] | None]:
+    def draw(self, wanted: Sequence[DraftTarget]) -> list[list[int] | None]:
         """The guesses for each sequence; None if its text is not computed yet.
 
         Raises:
@@ -134,7 +134,9 @@ class DraftCache:
         with self._emptied_by_errors():
             return self._draw(wanted)
 
-    def follow(self, pairs: Sequence[tuple[Wanted, Verifying]], verified: Ticket) -> Drawing | None:
+    def follow(
+        self, pairs: Sequence[tuple[DraftTarget, PendingDraft]], verified: Ticket
+    ) -> Drawing | None:
         """Draws guesses behind a step of the target that the host has not read.
 
         Args:
@@ -162,7 +164,7 @@ class DraftCache:
         with self._emptied_by_errors():
             return self._runner.follow(following, verified)
 
-    def computed(self, before: Wanted, blocks: Int32[np.ndarray, " N"]) -> None:
+    def computed(self, before: DraftTarget, blocks: Int32[np.ndarray, " N"]) -> None:
         """Notes what `follow` has computed, now that the sequence's tokens are known.
 
         Args:
@@ -186,7 +188,7 @@ class DraftCache:
             self._runner.recover()
             raise
 
-    def _draw(self, wanted: Sequence[Wanted]) -> list[list[int] | None]:
+    def _draw(self, wanted: Sequence[DraftTarget]) -> list[list[int] | None]:
         found: list[list[int] | None] = [None] * len(wanted)
         rows = self._rows(wanted)
         drawn = self._runner.draw([row for _, row in rows]) if rows else []
@@ -197,7 +199,7 @@ class DraftCache:
                 self._note(want.blocks, row.end, want.text.beyond(guesses[:-1]))
         return found
 
-    def _rows(self, wanted: Sequence[Wanted]) -> list[tuple[int, DraftRow]]:
+    def _rows(self, wanted: Sequence[DraftTarget]) -> list[tuple[int, DraftRow]]:
         """Rows of the first step, with their places: those first that lack least.
 
         Their slots count as filled at once: all rows write before any reads, so a row may count on
@@ -223,7 +225,7 @@ class DraftCache:
         """Tokens that the draft model has; others become token 0."""
         return [token if token < self._vocab_size else 0 for token in token_ids]
 
-    def _lacks(self, want: Wanted) -> int:
+    def _lacks(self, want: DraftTarget) -> int:
         """How many of a sequence's last tokens the cache lacks: at least the last, to draw."""
         hashes = want.text.known
         slots = self._slots[want.blocks].reshape(-1)[: len(hashes)]

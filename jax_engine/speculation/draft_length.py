@@ -15,7 +15,7 @@ PRIOR_TRIALS = 2.0  # of which half were right
 LONGEST_REST = 16  # steps
 
 
-class Pace:
+class DraftLength:
     """The share of guesses that were right, and what follows from it.
 
     The share counts guesses up to the first wrong one, which is all that a step tells. A sequence
@@ -100,8 +100,8 @@ class StepCosts:
     """The times of steps without prompts, by their size.
 
     Args:
-        draft_cost: As in `Pace`, of one guess for each sequence. A step's time includes what its
-            guesses took to draw.
+        draft_cost: As in `DraftLength`, of one guess for each sequence. A step's time includes
+            what its guesses took to draw.
     """
 
     def __init__(self, draft_cost: float = 0.0) -> None:

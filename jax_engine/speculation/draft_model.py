@@ -8,14 +8,14 @@ for the target. So the target's block table is the draft's, and nothing is alloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jax_engine.speculation.draft_cache import DraftCache, PrefixHashes, Wanted
+from jax_engine.speculation.draft_cache import DraftCache, DraftTarget, PrefixHashes
 from jax_engine.speculation.draft_runner import DraftRunner, Drawing
-from jax_engine.speculation.drafter import Asked, Held, Verifying
+from jax_engine.speculation.drafter import CacheView, DraftRequest, PendingDraft
 from jax_engine.step import Ticket
 
 
 @dataclass(frozen=True)
-class Behind:
+class LookaheadDraft:
     """Guesses behind a step of the target that was not read when they were launched.
 
     Attributes:
@@ -23,7 +23,7 @@ class Behind:
     """
 
     drawing: Drawing
-    wanted: dict[int, Wanted]
+    wanted: dict[int, DraftTarget]
 
     def unread(self) -> dict[int, list[int]]:
         """Each sequence's guesses as tokens of a step that is `Unread` from `drawing.tickets`."""
@@ -56,9 +56,9 @@ class DraftModelDrafter:
         self._hashes: dict[int, PrefixHashes] = {}
         self._numbers: dict[int, int] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int] | None]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int] | None]:
         found: dict[int, list[int] | None] = {}
-        wanted: dict[int, Wanted] = {}
+        wanted: dict[int, DraftTarget] = {}
         for one in asked:
             held = one.held
             assert held is not None, "all requests were opened"
@@ -75,14 +75,14 @@ class DraftModelDrafter:
         """Whether it may go on behind a step that the host has not read."""
         return self._runner.runner.capabilities.accepts_guesses
 
-    def follow(self, verifying: Sequence[Verifying], ticket: Ticket) -> Behind | None:
+    def follow(self, verifying: Sequence[PendingDraft], ticket: Ticket) -> LookaheadDraft | None:
         """Launches guesses behind those that a step verifies; None if that cannot be.
 
         All of these may be right, so a sequence that would be at its end then gets no guesses.
         The step has made the blocks writable for each sequence, so their ends are its own.
         """
-        wanted: dict[int, Wanted] = {}
-        following: list[Verifying] = []
+        wanted: dict[int, DraftTarget] = {}
+        following: list[PendingDraft] = []
         for one in verifying:
             asked, held, count = one.asked, one.asked.held, one.num_guesses
             assert held is not None, "all requests were opened"
@@ -93,9 +93,9 @@ class DraftModelDrafter:
                 following.append(one)
         pairs = list(zip(wanted.values(), following, strict=True))
         drawing = self._cache.follow(pairs, ticket) if pairs else None
-        return None if drawing is None else Behind(drawing, wanted)
+        return None if drawing is None else LookaheadDraft(drawing, wanted)
 
-    def settle(self, behind: Behind, asked: Sequence[Asked]) -> None:
+    def settle(self, behind: LookaheadDraft, asked: Sequence[DraftRequest]) -> None:
         """Takes note of what `follow` has computed of the tokens that are known now.
 
         Args:
@@ -107,18 +107,20 @@ class DraftModelDrafter:
                 before.text.upto(one.token_ids)
                 self._cache.computed(before, one.held.blocks)
 
-    def read(self, behind: Behind) -> dict[int, list[int]]:
+    def read(self, behind: LookaheadDraft) -> dict[int, list[int]]:
         """The guesses of each sequence, by seq_id."""
         return dict(zip(behind.wanted, self._cache.read(behind.drawing), strict=True))
 
-    def _wanted(self, one: Asked, held: Held, most: int) -> Wanted:
+    def _wanted(self, one: DraftRequest, held: CacheView, most: int) -> DraftTarget:
         text = self._hashes.setdefault(one.seq_id, PrefixHashes(held.salt))
         text.upto(one.token_ids)
         self._numbers[one.seq_id] = held.setup.number
         num_tokens = len(one.token_ids)
-        return Wanted(one.token_ids, num_tokens, text, held.blocks, most, held.setup, held.sample)
+        return DraftTarget(
+            one.token_ids, num_tokens, text, held.blocks, most, held.setup, held.sample
+        )
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """A model always has something to say."""
         return True
 

@@ -17,7 +17,7 @@ from jax_engine.errors import ConfigError
 from jax_engine.step import RequestSetup
 
 
-class Held(NamedTuple):
+class CacheView(NamedTuple):
     """What a drafter with a KV cache of its own wants to know of a sequence beside its tokens.
 
     Attributes:
@@ -39,7 +39,7 @@ class Held(NamedTuple):
     salt: str | None = None
 
 
-class Asked(NamedTuple):
+class DraftRequest(NamedTuple):
     """A sequence for whose next tokens guesses are wanted.
 
     Attributes:
@@ -57,11 +57,11 @@ class Asked(NamedTuple):
     prompt_len: int
     most: int
     shares: bool = True
-    held: Held | None = None
+    held: CacheView | None = None
     adapter: str | None = None
 
 
-class Verifying(NamedTuple):
+class PendingDraft(NamedTuple):
     """A sequence whose guesses a step verifies that the host has not read.
 
     Attributes:
@@ -71,7 +71,7 @@ class Verifying(NamedTuple):
         num_guesses: How many guesses are verified.
     """
 
-    asked: Asked
+    asked: DraftRequest
     place: int
     drawn: int
     num_guesses: int
@@ -80,7 +80,7 @@ class Verifying(NamedTuple):
 class Drafter(Protocol):
     """Guesses tokens. What it guesses changes how long an answer takes, and never the answer."""
 
-    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int] | None]:
+    def propose(self, asked: Sequence[DraftRequest]) -> Sequence[Sequence[int] | None]:
         """For each sequence its guesses, best first in time: the next token comes first.
 
         Guesses beyond `most` are dropped, and so are those from the first on that is no token of
@@ -88,7 +88,7 @@ class Drafter(Protocol):
         follows from that.
         """
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """Whether there may be guesses worth waiting for when one more token is known.
 
         If not, the step that verifies them need not wait for that token: it is planned ahead.
@@ -123,7 +123,7 @@ class CustomDrafter:
         self._propose = made.propose
         self._known: dict[int, int] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
+    def propose(self, asked: Sequence[DraftRequest]) -> Sequence[Sequence[int]]:
         lengths = np.array([len(one.token_ids) for one in asked], np.int32)
         rows = np.zeros((len(asked), int(lengths.max())), np.int32)
         new = []
@@ -139,7 +139,7 @@ class CustomDrafter:
             )
         return [[int(token) for token in (() if one is None else one)] for one in found]
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """The class alone could tell, and vLLM's interface does not ask it."""
         return True
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import DraftRequest
 
 NONE = -1  # where there is no token
 
@@ -85,10 +85,10 @@ class NgramDrafter:
         self._min, self._max = prompt_lookup_min, prompt_lookup_max
         self._texts: dict[int, Text] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """Whether the tokens known so far have a match that the next one can complete."""
         tokens = self._tokens(one)
         return self._min == 1 or last_match(tokens, self._min - 1, self._min - 1) is not None
@@ -97,7 +97,7 @@ class NgramDrafter:
         for seq_id in seq_ids:
             self._texts.pop(seq_id, None)
 
-    def _propose(self, one: Asked) -> list[int]:
+    def _propose(self, one: DraftRequest) -> list[int]:
         tokens = self._tokens(one)
         end = last_match(tokens, self._min, self._max)
         if end is None:
@@ -107,7 +107,7 @@ class NgramDrafter:
             behind += behind
         return behind[: one.most]
 
-    def _tokens(self, one: Asked) -> np.ndarray:
+    def _tokens(self, one: DraftRequest) -> np.ndarray:
         return self._texts.setdefault(one.seq_id, Text()).upto(one.token_ids)
 
 
@@ -246,10 +246,10 @@ class SuffixDrafter:
         self._corpus = Corpus(max_cached_requests, self._keys) if max_cached_requests else None
         self._texts: dict[int, tuple[Text, int, bool, str | None]] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int]]:
         return [self._propose(one) for one in asked]
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """Whether the next token can complete a match of three: two say little, and come often."""
         tokens = self._tokens(one)
         n = min(len(tokens), self._depth, WORTH_WAITING - 1)
@@ -265,7 +265,7 @@ class SuffixDrafter:
             if self._corpus is not None and shares:
                 self._corpus.add(text.tokens[prompt_len:], adapter)
 
-    def _propose(self, one: Asked) -> list[int]:
+    def _propose(self, one: DraftRequest) -> list[int]:
         tokens = self._tokens(one)
         for n in self._keys:
             if n <= len(tokens):
@@ -274,12 +274,12 @@ class SuffixDrafter:
                     return guesses
         return []
 
-    def _tokens(self, one: Asked) -> np.ndarray:
+    def _tokens(self, one: DraftRequest) -> np.ndarray:
         new = Text(), one.prompt_len, one.shares, one.adapter
         text, *_ = self._texts.setdefault(one.seq_id, new)
         return text.upto(one.token_ids)
 
-    def _follow(self, tokens: np.ndarray, n: int, one: Asked) -> list[int] | None:
+    def _follow(self, tokens: np.ndarray, n: int, one: DraftRequest) -> list[int] | None:
         """Guesses from the places behind the longest suffix; None if it is shorter than n."""
         texts = [_own_places(tokens, n)]
         if self._corpus is not None and one.shares:

@@ -17,9 +17,9 @@ from typing import Protocol
 import numpy as np
 
 from jax_engine.core.blocks import BlockPool
-from jax_engine.speculation.draft_cache import DraftCache, PrefixHashes, Wanted
+from jax_engine.speculation.draft_cache import DraftCache, DraftTarget, PrefixHashes
 from jax_engine.speculation.draft_runner import DraftRunner
-from jax_engine.speculation.drafter import Asked, Held
+from jax_engine.speculation.drafter import CacheView, DraftRequest
 from jax_engine.step import RequestSetup
 
 REREAD = 48  # bytes at the end of a text that are tokenised again when it goes on
@@ -158,12 +158,12 @@ class OtherVocabularyDrafter:
         self._pool = BlockPool("draft", num_blocks)
         self._known: dict[int, _Known] = {}  # by seq_id, the one asked for longest ago first
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int] | None]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int] | None]:
         found: dict[int, list[int] | None] = dict.fromkeys([one.seq_id for one in asked])
-        wanted: dict[int, Wanted] = {}
+        wanted: dict[int, DraftTarget] = {}
         for one in asked:
             want = self._want(one, found.keys())
-            if isinstance(want, Wanted):
+            if isinstance(want, DraftTarget):
                 wanted[one.seq_id] = want
             else:
                 found[one.seq_id] = want
@@ -171,7 +171,7 @@ class OtherVocabularyDrafter:
             found[seq_id] = drawn
         return [self._translated(one, found[one.seq_id]) for one in asked]
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         """A model always has something to say."""
         return True
 
@@ -180,7 +180,7 @@ class OtherVocabularyDrafter:
             self._pool.free_all(self._known.pop(seq_id).blocks)
         self._runner.close(seq_ids)
 
-    def _want(self, one: Asked, asked: Collection[int]) -> Wanted | list[int] | None:
+    def _want(self, one: DraftRequest, asked: Collection[int]) -> DraftTarget | list[int] | None:
         """What is drawn for a sequence; no guesses if there can be none, None if not yet."""
         held = one.held
         assert held is not None, "all requests were opened"
@@ -196,11 +196,11 @@ class OtherVocabularyDrafter:
         if not self._fill(known, len(tokens) + most - 1, asked):
             return None
         blocks = np.array(known.blocks, np.int32)
-        return Wanted(
+        return DraftTarget(
             tokens, len(tokens), known.hashes, blocks, most, known.setup_for(one, held), 0
         )
 
-    def _begin(self, held: Held) -> "_Known":
+    def _begin(self, held: CacheView) -> "_Known":
         text = Translation(self._target, self._draft, self._start)
         return _Known(text, PrefixHashes(held.salt))
 
@@ -215,7 +215,7 @@ class OtherVocabularyDrafter:
         known.blocks += [self._pool.allocate() for _ in range(needed)]
         return True
 
-    def _translated(self, one: Asked, drawn: list[int] | None) -> list[int] | None:
+    def _translated(self, one: DraftRequest, drawn: list[int] | None) -> list[int] | None:
         """The target's tokens for what the draft has drawn, up to its first special token."""
         if not drawn:
             return drawn
@@ -241,7 +241,7 @@ class _Known:
         self.hashes.cut(self.text.upto(token_ids))
         self.hashes.upto(self.text.token_ids)
 
-    def setup_for(self, one: Asked, held: Held) -> RequestSetup:
+    def setup_for(self, one: DraftRequest, held: CacheView) -> RequestSetup:
         """Each sequence is a request of its own, whose prompt is what it begins with."""
         if self.setup is None:
             given, sample = held.setup, held.sample

@@ -9,9 +9,9 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence as TokenSequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.speculation.draft_length import Pace, StepCosts
-from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
-from jax_engine.speculation.drafter import Asked, Drafter, Held, Verifying
+from jax_engine.speculation.draft_length import DraftLength, StepCosts
+from jax_engine.speculation.draft_model import DraftModelDrafter, LookaheadDraft
+from jax_engine.speculation.drafter import CacheView, Drafter, DraftRequest, PendingDraft
 from jax_engine.step import RequestSetup, Ticket, Unread
 
 logger = logging.getLogger("jax_engine")
@@ -25,7 +25,7 @@ class Speculator:
     Args:
         vocab_size: Guesses are token ids below it.
         adaptive: Whether to guess less where few guesses were right.
-        draft_cost: As in `Pace`.
+        draft_cost: As in `DraftLength`.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Speculator:
         self._drafter, self._vocab_size = drafter, vocab_size
         self._adaptive, self._draft_cost = adaptive, draft_cost
         self._setups: dict[int, RequestSetup] = {}
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[int, DraftLength] = {}
         self._asked: set[int] = set()
         self._costs = StepCosts(draft_cost)
         self._following = (
             drafter if isinstance(drafter, DraftModelDrafter) and drafter.follows else None
         )
-        self._behind: Behind | None = None  # guesses for the step that is planned next
-        self._verified: Behind | None = None  # those of the step in flight
+        self._behind: LookaheadDraft | None = None  # guesses for the step that is planned next
+        self._verified: LookaheadDraft | None = None  # those of the step in flight
 
     def open(self, setup: RequestSetup) -> None:
         """A request begins."""
@@ -96,7 +96,7 @@ class Speculator:
             place = places[seq.seq_id]
             asked = self._asked_for(scheduler, seq, groups[seq.seq_id], most)
             count = len(plan.scheduled[place].drafts)
-            verifying.append(Verifying(asked, place, firsts[place], count))
+            verifying.append(PendingDraft(asked, place, firsts[place], count))
         if any(groups[seq.seq_id].constraints for seq, _ in wanting):
             return  # which tokens are allowed depends on guesses that nobody has read
         try:
@@ -134,7 +134,7 @@ class Speculator:
 
     def _take(
         self,
-        behind: Behind,
+        behind: LookaheadDraft,
         scheduler: Scheduler,
         groups: Mapping[int, SequenceGroup],
         wanting: Sequence[tuple[TokenSequence, int]],
@@ -155,7 +155,7 @@ class Speculator:
 
     def _asked_for(
         self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup, most: int
-    ) -> Asked:
+    ) -> DraftRequest:
         return _asked(seq, group, most, self._held(scheduler, seq, group))
 
     def _draw(
@@ -182,7 +182,7 @@ class Speculator:
         kept = self._likeliest({seq.seq_id: most for seq, most in wanting}, rows)
         return [(seq, kept[seq.seq_id]) for seq, _ in wanting if kept[seq.seq_id]]
 
-    def _ask(self, asked: list[Asked]) -> dict[int, list[int]]:
+    def _ask(self, asked: list[DraftRequest]) -> dict[int, list[int]]:
         """What the drafter guesses; nothing if it fails."""
         try:
             proposed = self._drafter.propose(asked)
@@ -231,7 +231,9 @@ class Speculator:
         ]
         return sorted(chances, key=lambda one: -one[0])
 
-    def _held(self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup) -> Held | None:
+    def _held(
+        self, scheduler: Scheduler, seq: TokenSequence, group: SequenceGroup
+    ) -> CacheView | None:
         """None of a request that was not opened."""
         setup = self._setups.get(group.number)
         if setup is None:
@@ -242,7 +244,7 @@ class Speculator:
         own_end = all(blocks.ref_count(block) == 1 for block in end)
         room = group.stop.max_len - len(seq.token_ids) - 1
         row = table.row[: len(table.ids)]
-        return Held(row, own_end, setup, seq.index, room, group.own_salt)
+        return CacheView(row, own_end, setup, seq.index, room, group.own_salt)
 
     def waits(self, plan: SchedulerOutput) -> bool:
         """Whether the step after this one should have guesses, so that it is not planned ahead."""
@@ -308,10 +310,10 @@ class Speculator:
         counts = [(seq, self._pace(seq).length(min(most, each))) for seq, most in decodes]
         return [(seq, count) for seq, count in counts if count]
 
-    def _pace(self, seq: TokenSequence) -> Pace:
+    def _pace(self, seq: TokenSequence) -> DraftLength:
         pace = self._paces.get(seq.seq_id)
         if pace is None:
-            pace = self._paces[seq.seq_id] = Pace(
+            pace = self._paces[seq.seq_id] = DraftLength(
                 adaptive=self._adaptive, draft_cost=self._draft_cost
             )
         return pace
@@ -332,11 +334,13 @@ class Speculator:
             self._drafter.forget(ended)
 
 
-def _asked(seq: TokenSequence, group: SequenceGroup, most: int, held: Held | None = None) -> Asked:
+def _asked(
+    seq: TokenSequence, group: SequenceGroup, most: int, held: CacheView | None = None
+) -> DraftRequest:
     """What a drafter is asked for a sequence."""
     shares, adapter = group.own_salt is None, group.adapter
     digest = None if adapter is None else adapter.digest
-    return Asked(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares, held, digest)
+    return DraftRequest(seq.seq_id, seq.token_ids, seq.prompt_len, most, shares, held, digest)
 
 
 def _predicted(

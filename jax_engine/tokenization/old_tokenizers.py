@@ -22,7 +22,7 @@ from tokenizers import Regex, normalizers
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
-from jax_engine.models.checkpoints.file_schema import read_text, what_instead
+from jax_engine.models.checkpoints.file_schema import describe_broken_file, read_text
 from jax_engine.tokenization.gguf_tokenizer import backend_from_fields, merges_by_score
 from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 from jax_engine.tokenization.tokenizer_fields import (
@@ -74,7 +74,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     except ConfigError:  # a ValueError, too
         raise
     except (OSError, ValueError, IndexError, struct.error) as error:
-        instead = what_instead(path) or ""
+        instead = describe_broken_file(path) or ""
         raise WeightsError(
             f"{path} is no SentencePiece model: {error}. {instead}".rstrip()
         ) from error

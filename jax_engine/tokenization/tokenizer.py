@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.checkpoints.file_schema import checked, read_json, read_text, what_instead
+from jax_engine.models.checkpoints.file_schema import (
+    checked,
+    describe_broken_file,
+    read_json,
+    read_text,
+)
 from jax_engine.models.checkpoints.gguf import open_gguf
 from jax_engine.models.checkpoints.resolve import HUB, HubOptions, resolve_model
 from jax_engine.tokenization.chat_content import Message
@@ -230,7 +235,7 @@ def _backend(
         backend = unpadded(Backend.from_buffer(file.read_bytes().removeprefix(codecs.BOM_UTF8)))
         add_tokens(backend, described, directory)
     except Exception as error:  # the library raises bare Exceptions
-        instead = what_instead(file) or ""
+        instead = describe_broken_file(file) or ""
         raise WeightsError(f"{file} is not a tokenizer: {error}. {instead}".rstrip()) from error
     return backend, {}
 

@@ -29,7 +29,7 @@ from jax_engine.parallel.collectives import in_turn
 from jax_engine.parallel.mesh import SHARE, WHOLE, DeviceMesh
 from jax_engine.progress_log import LONG_S, compiling
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.sampling.sampling_inputs import USUAL, Asks, first_rows
+from jax_engine.sampling.sampling_inputs import USUAL, SamplerStages, first_rows
 from jax_engine.weights.low_rank import sort_rows
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.step_output import (
@@ -360,7 +360,7 @@ def compile_ahead(
     return len(missing)
 
 
-def _samplers(shapes: Sequence[StepShape]) -> tuple[list[int], list[Asks]]:
+def _samplers(shapes: Sequence[StepShape]) -> tuple[list[int], list[SamplerStages]]:
     """Numbers of rows, and what they may ask for."""
     rows = sorted({shape.num_rows for shape in shapes}, reverse=True)
     return [count for count in rows for _ in USUAL], [*USUAL] * len(rows)

@@ -43,7 +43,12 @@ from jax_engine.models.decoder import Decoder, Stream
 from jax_engine.operations import device_operations, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.sampler import SamplerOutput, sample, with_logprobs, without_logprobs
-from jax_engine.sampling.sampling_inputs import ROW_WIDTH, Asks, PackedSampling, SamplingInputs
+from jax_engine.sampling.sampling_inputs import (
+    ROW_WIDTH,
+    PackedSampling,
+    SamplerStages,
+    SamplingInputs,
+)
 from jax_engine.weights.low_rank import AdapterRows, sort_rows
 from jax_engine.worker.step_shape import StepShape
 
@@ -214,7 +219,7 @@ class SamplerPrograms:
         unsampled: Unsampled,
         processed: Float[Array, "R V"] | np.ndarray | None,
         allowed: np.ndarray | None,
-        asks: Asks | None = None,
+        asks: SamplerStages | None = None,
     ) -> SamplerOutput:
         """Draws the tokens without waiting for them. `sampling.sample` documents the arguments.
 
@@ -228,7 +233,7 @@ class SamplerPrograms:
         sampled: SamplerOutput = self._program(structure, asks, leaves)(leaves)
         return sampled
 
-    def prepare(self, rows: int, vocab_size: int, asks: Asks | None) -> Any:
+    def prepare(self, rows: int, vocab_size: int, asks: SamplerStages | None) -> Any:
         """The program for rows whose logits nobody edits, compiled."""
         settings, position = jnp.zeros((rows, ROW_WIDTH), jnp.int32), jnp.zeros(rows, jnp.int32)
         nothing = jnp.zeros((3, 0), jnp.int32)
@@ -238,7 +243,7 @@ class SamplerPrograms:
         return self._program(structure, asks, leaves)
 
     def _program(
-        self, structure: jax.tree_util.PyTreeDef, asks: Asks | None, leaves: list[Any]
+        self, structure: jax.tree_util.PyTreeDef, asks: SamplerStages | None, leaves: list[Any]
     ) -> Any:
         key = structure, asks, *[leaf.shape for leaf in leaves]
         program = self.programs.get(key)
@@ -251,7 +256,7 @@ class SamplerPrograms:
         return program
 
     def _finish(
-        self, structure: jax.tree_util.PyTreeDef, asks: Asks | None, leaves: list[Array]
+        self, structure: jax.tree_util.PyTreeDef, asks: SamplerStages | None, leaves: list[Array]
     ) -> SamplerOutput:
         unsampled, processed, allowed = jax.tree.unflatten(structure, leaves)
         inputs = unsampled.sampling.unpacked(asks)

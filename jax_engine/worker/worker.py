@@ -28,7 +28,7 @@ from jax_engine.parallel.collectives import own_rank
 from jax_engine.parallel.mesh import addressable
 from jax_engine.sampling.masked_steps import ALL_TOKENS, num_words
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.sampling.sampling_inputs import Asks, asks_of
+from jax_engine.sampling.sampling_inputs import SamplerStages, stages_needed
 from jax_engine.step import (
     Capabilities,
     HiddenStates,
@@ -74,8 +74,8 @@ class Ticket:
     output: StepOutput | None
     sampled: SamplerOutput | None
     num_samples: int
-    wants: "Wants"
-    asks: Asks | None = None
+    wants: "HostOutputs"
+    asks: SamplerStages | None = None
     step: Step | None = None
     previous: Int[Array, " M"] | None = None
     right: Int[Array, " S"] | None = None
@@ -83,7 +83,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class HostOutputs:
     """Outputs to copy to the host beside the tokens, as any of the step's requests needs them."""
 
     logprobs: bool = False
@@ -213,7 +213,9 @@ class Worker:
         self.setups.update([(setup.number, setup) for setup in step.opened])
         self._move_blocks(step.moves)
         digest = self._digest(step)
-        ticket = self._start(step, digest, stream) if step.rows else Ticket(None, None, 0, Wants())
+        ticket = (
+            self._start(step, digest, stream) if step.rows else Ticket(None, None, 0, HostOutputs())
+        )
         ticket.digest = digest
         for number in step.closed:
             self.setups.pop(number, None)
@@ -243,7 +245,7 @@ class Worker:
         arrays = (plan, previous) if stream is None else (plan, previous, stream)
         self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, *arrays)
         setups = [self.setups[row.request] for row in step.rows]
-        wants = Wants(  # the shape tells most steps that nobody wants logits or states
+        wants = HostOutputs(  # the shape tells most steps that nobody wants logits or states
             any([setup.wants_logprobs for setup in setups]),
             shape.split and any([setup.needs_logits for setup in setups]),
             shape.pooling and any([setup.token_states for setup in setups]),
@@ -258,7 +260,7 @@ class Worker:
         if output.unsampled is None:
             return ticket
         rows = split_fields(packed, shape, table_width)["sampling"]
-        ticket.asks = asks_of(rows[:num_samples])
+        ticket.asks = stages_needed(rows[:num_samples])
         if not step.masked:
             self.sample(ticket, None, None)
         return ticket

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target
+from jax_engine.commands.bench.benchmark_request import BenchmarkRequest, Outcome, Target
 from jax_engine.commands.bench.client import Client, replay
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -28,7 +28,7 @@ class Clock:
 type Handler = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[None]]
 
 
-async def ask_all(handler: Handler, asks: list[Ask], **options: Any) -> list[Outcome]:
+async def ask_all(handler: Handler, asks: list[BenchmarkRequest], **options: Any) -> list[Outcome]:
     """Outcomes of a client whose requests `handler` answers."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +63,7 @@ def test_times_are_those_of_the_server() -> None:
             writer.write(b'data: {"choices":[],"usage":{"completion_tokens":3}}\n\n')
             writer.write(b"data: [DONE]\n\n")
 
-        (outcome,) = await ask_all(answer, [Ask([5, 6], 2, 3)], clock=clock)
+        (outcome,) = await ask_all(answer, [BenchmarkRequest([5, 6], 2, 3)], clock=clock)
         return outcome
 
     outcome = asyncio.run(run())
@@ -84,7 +84,7 @@ def test_no_more_than_max_concurrency_are_open() -> None:
         opened -= 1
         writer.write(HEAD + b'data: {"choices":[{}]}\n\ndata: [DONE]\n\n')
 
-    asks = [Ask("hi", 1, 1)] * 9
+    asks = [BenchmarkRequest("hi", 1, 1)] * 9
     outcomes = asyncio.run(ask_all(answer, asks, max_concurrency=2, chat=True))
     assert [one.error for one in outcomes] == [None] * 9 and most <= 2
     assert sum(one.waited > 0 for one in outcomes) >= 7
@@ -103,5 +103,5 @@ def test_what_goes_wrong_is_said(sent: bytes, error: str) -> None:
     async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
 
-    (outcome,) = asyncio.run(ask_all(answer, [Ask("hi", 1, 1)]))
+    (outcome,) = asyncio.run(ask_all(answer, [BenchmarkRequest("hi", 1, 1)]))
     assert outcome.error is not None and error in outcome.error

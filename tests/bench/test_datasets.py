@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.workload import LENGTHS, read_lengths
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.benchmark_request import Ask
+from jax_engine.commands.bench.benchmark_request import BenchmarkRequest
 from jax_engine.errors import ConfigError
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import save_byte_tokenizer
@@ -23,7 +23,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def asks(tokenizer: Tokenizer, *flags: str) -> list[Ask]:
+def asks(tokenizer: Tokenizer, *flags: str) -> list[BenchmarkRequest]:
     parser = argparse.ArgumentParser()
     datasets.add_arguments(parser, ALL)
     args = parser.parse_args(flags)
@@ -60,15 +60,15 @@ def test_conversations(tokenizer: Tokenizer, tmp_path: Path) -> None:
     entries = [{"conversations": [{"value": text} for text in one]} for one in turns]
     path.write_text(json.dumps(entries))
     flags = ["--dataset-name=sharegpt", f"--dataset-path={path}", "--num-prompts=3"]
-    assert asks(tokenizer, *flags) == [Ask("Hello you", 9, 8)] * 3
+    assert asks(tokenizer, *flags) == [BenchmarkRequest("Hello you", 9, 8)] * 3
 
 
 def test_custom_lines(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "custom.jsonl"
     path.write_text('{"prompt": "abc", "output_tokens": 5}\n\n{"prompt": "é"}\n')
     flags = ["--dataset-name=custom", f"--dataset-path={path}", "--num-prompts=3"]
-    first = Ask("abc", 3, 5)
-    assert asks(tokenizer, *flags) == [first, Ask("é", 2, 256), first]
+    first = BenchmarkRequest("abc", 3, 5)
+    assert asks(tokenizer, *flags) == [first, BenchmarkRequest("é", 2, 256), first]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"text": "no prompt"}', "[1]", '{"prompt": 1', "\x00"])

@@ -9,7 +9,7 @@ import pytest
 
 from jax_engine import LLM, ConfigError, EngineConfig, SamplingParams
 from jax_engine.engine import build, device_settings, engine_memory
-from jax_engine.engine.device_settings import VARIABLE, check_invariant, tells_kernels
+from jax_engine.engine.device_settings import VARIABLE, check_invariant, needs_invariant_kernels
 from jax_engine.models.model_loader import open_model
 from jax_engine.operations import device as operations
 from jax_engine.operations.device import Device
@@ -41,9 +41,9 @@ def test_the_variable_of_vllm_is_the_default(
 ) -> None:
     on(GPU)
     monkeypatch.setenv(VARIABLE, said)
-    assert tells_kernels(EngineConfig()) == expected
-    assert tells_kernels(EngineConfig(batch_invariant=True))
-    assert not tells_kernels(EngineConfig(batch_invariant=False))
+    assert needs_invariant_kernels(EngineConfig()) == expected
+    assert needs_invariant_kernels(EngineConfig(batch_invariant=True))
+    assert not needs_invariant_kernels(EngineConfig(batch_invariant=False))
 
 
 def test_a_variable_that_says_nothing_clear_is_refused(
@@ -52,17 +52,19 @@ def test_a_variable_that_says_nothing_clear_is_refused(
     on(GPU)
     monkeypatch.setenv(VARIABLE, "yes")
     with pytest.raises(ConfigError, match=f"{VARIABLE} must be 0 or 1, got 'yes'"):
-        tells_kernels(EngineConfig())
-    assert not tells_kernels(EngineConfig(batch_invariant=False))  # the setting comes first
+        needs_invariant_kernels(EngineConfig())
+    assert not needs_invariant_kernels(
+        EngineConfig(batch_invariant=False)
+    )  # the setting comes first
 
 
 def test_devices_without_such_kernels_refuse_it(
     on: Callable[[Device], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(TPU)
-    assert not tells_kernels(EngineConfig())
+    assert not needs_invariant_kernels(EngineConfig())
     with pytest.raises(ConfigError, match=r"cannot be True here: only CPUs and NVIDIA .* a tpu"):
-        tells_kernels(EngineConfig(batch_invariant=True))
+        needs_invariant_kernels(EngineConfig(batch_invariant=True))
     on(GPU)
 
     def older(name: str) -> str:
@@ -70,14 +72,14 @@ def test_devices_without_such_kernels_refuse_it(
 
     monkeypatch.setattr(operations, "choose_backend", older)
     with pytest.raises(ConfigError, match=r"batch_invariant cannot be True here: .*sm_80"):
-        tells_kernels(EngineConfig(batch_invariant=True))
+        needs_invariant_kernels(EngineConfig(batch_invariant=True))
 
 
 @pytest.mark.parametrize("asked", [True, False, None])
 def test_on_a_cpu_it_changes_nothing(asked: bool | None, tiny: str) -> None:
     """All its kernels add in one order anyway, so the engine is the same."""
     config = EngineConfig(batch_invariant=asked)
-    assert not tells_kernels(config)
+    assert not needs_invariant_kernels(config)
     llm = LLM(tiny, skip_tokenizer_init=True, num_gpu_blocks_override=16, batch_invariant=asked)
     worker: Any = llm.llm_engine.worker
     assert not worker.steps.batch_invariant
@@ -125,7 +127,8 @@ def test_i52_whole_engines_with_a_gpu_s_kernels(tiny: str, monkeypatch: pytest.M
     That rest is in a step of one token each, and would have other bits as a decode.
     """
     for module in (build, engine_memory):
-        monkeypatch.setattr(module, "tells_kernels", lambda config: bool(config.batch_invariant))
+        name = "needs_invariant_kernels"
+        monkeypatch.setattr(module, name, lambda config: bool(config.batch_invariant))
     monkeypatch.setattr(attention, "lookup", lambda kernel, *_: CONFIGS[kernel])
 
     def run(prompts: list[list[int]], budget: int) -> list[Any]:

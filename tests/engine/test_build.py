@@ -11,7 +11,7 @@ import pytest
 from jax_engine import EngineConfig, OutOfMemoryError
 from jax_engine.engine import build, device_settings, engine_memory
 from jax_engine.models.checkpoints.resolve import HubOptions
-from jax_engine.sampling.sampling_inputs import EVERYTHING
+from jax_engine.sampling.sampling_inputs import ALL_STAGES
 from jax_engine.step import Capabilities, PreemptionCosts
 from jax_engine.worker.memory import MemoryProfile
 
@@ -125,7 +125,7 @@ def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None
     assert engine_memory.sampler_bytes(steps, 8, 50) == 0 and prepared == []
     world.device.branches_wait = True
     assert engine_memory.sampler_bytes(steps, 8, 50) == 1000 + 2 * 8 * 50 * 4
-    assert prepared == [(8, 50, EVERYTHING)]
+    assert prepared == [(8, 50, ALL_STAGES)]
 
 
 def test_the_runner_is_asked_for_room_and_costs_when_they_are_needed(world: World) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cpu_kernels.meeting.memory import CHUNK
-from jax_engine.parallel.collectives import Seat, take_seat
+from jax_engine.parallel.collectives import ProcessRank, join_group
 
 # Less than a chunk of the memory, exactly one, more than two, and nothing.
 SHAPES = ((3,), (CHUNK // 4,), (2 * CHUNK // 4 + 5,), (0, 4), ())
@@ -72,6 +72,6 @@ def waits(rank: int, size: int) -> None:
 
 if __name__ == "__main__":
     rank, size, fd = map(int, sys.argv[1:4])
-    take_seat(Seat(rank, size, fd))
+    join_group(ProcessRank(rank, size, fd))
     os.close(fd)
     {"gathers": gathers, "waits": waits}[sys.argv[4]](rank, size)

@@ -17,7 +17,7 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import EngineDeadError, StepFailedError
-from jax_engine.parallel.collectives import Seat
+from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes import runner_child, runner_client
 from jax_engine.processes.runner_child import ProcessGroup
 from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
@@ -59,7 +59,9 @@ def engine(grief: Grief | None, ahead: bool, ranks: int = 1, whose: int = 0) -> 
         if grief is None:
             return stub
         memories = [SharedMemory(ranks)] if ranks > 1 else []
-        seats = [Seat(rank, ranks, memories[0].fd) if memories else None for rank in range(ranks)]
+        seats = [
+            ProcessRank(rank, ranks, memories[0].fd) if memories else None for rank in range(ranks)
+        ]
         griefs = [grief if rank == whose else NEVER for rank in range(ranks)]
         given = [(stub.capabilities, *each) for each in zip(griefs, seats, strict=True)]
         timeout = SHORT_S if grief.what == "spins" else HANG_S

@@ -15,7 +15,7 @@ from cpu_kernels.meeting.memory import SharedMemory
 from jax_engine import LLM, LLMEngine
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import ConfigError, EngineDeadError, MissingPackageError
-from jax_engine.parallel.collectives import Seat
+from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes import runner_child
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
@@ -61,7 +61,7 @@ def on_actors(griefs: list[Grief]) -> tuple[RunnerClient, LLMEngine]:
         memory = SharedMemory(len(griefs))
         path = f"/proc/{os.getpid()}/fd/{memory.fd}"
         given = [
-            (stub.capabilities, grief, Seat(rank, len(griefs), path))
+            (stub.capabilities, grief, ProcessRank(rank, len(griefs), path))
             for rank, grief in enumerate(griefs)
         ]
         clients.append(RunnerClient(MODULE, given, memories=[memory], host=RayHost()))

@@ -14,12 +14,12 @@ from jax_engine import SamplingParams
 from jax_engine.operations import xla
 from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.sampling.sampling_inputs import (
-    EVERYTHING,
+    ALL_STAGES,
     USUAL,
-    Asks,
-    asks_of,
+    SamplerStages,
     branch,
     sampling_row,
+    stages_needed,
     unpack_sampling,
 )
 
@@ -44,7 +44,7 @@ def packed(settings: list[dict[str, Any]]) -> np.ndarray:
     return np.stack([sampling_row(SamplingParams(**one), 5) for one in settings])
 
 
-def sampled(logits: Any, rows: np.ndarray, asks: Asks | None) -> SamplerOutput:
+def sampled(logits: Any, rows: np.ndarray, asks: SamplerStages | None) -> SamplerOutput:
     position = jnp.arange(len(rows), dtype=jnp.int32)
     packed = map(jnp.asarray, (rows, position, NO_BIAS, HISTORY))
     inputs = unpack_sampling(*packed)
@@ -61,7 +61,7 @@ def test_the_host_asks_for_enough(settings: list[dict[str, Any]], seed: int) -> 
     """The outputs are those of a device that finds out by itself."""
     logits = jnp.asarray(np.random.default_rng(seed).normal(0, 2, (3, VOCAB)), jnp.float32)
     rows = packed(settings)
-    mine, found = _sampled(logits, rows, asks_of(rows)), _sampled(logits, rows, None)
+    mine, found = _sampled(logits, rows, stages_needed(rows)), _sampled(logits, rows, None)
     for name in ("token_ids", "ranks", "top_token_ids"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(found, name))
     np.testing.assert_allclose(mine.logprobs, found.logprobs, rtol=1e-6)
@@ -86,13 +86,13 @@ def test_one_row_asks_for_what_it_needs_and_another_adds_nothing(
     settings: dict[str, Any], wanted: str
 ) -> None:
     for rows in (packed([settings]), packed([{"temperature": 0.0}, settings])):
-        asks = asks_of(rows)
+        asks = stages_needed(rows)
         assert [name for name, value in asks._asdict().items() if value] == wanted.split()
-    assert asks_of(packed([settings])[:0]) == Asks()
+    assert stages_needed(packed([settings])[:0]) == SamplerStages()
 
 
-@pytest.mark.parametrize("asks", [*USUAL, EVERYTHING])
-def test_no_branch_is_left_to_the_device(asks: Asks) -> None:
+@pytest.mark.parametrize("asks", [*USUAL, ALL_STAGES])
+def test_no_branch_is_left_to_the_device(asks: SamplerStages) -> None:
     logits, rows = jnp.zeros((3, VOCAB)), packed([{}] * 3)
     decided = _sampled.lower(logits, rows, asks).as_text()
     assert "stablehlo.case" not in decided and "stablehlo.if" not in decided

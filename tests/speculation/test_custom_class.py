@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.drafter import Asked, CustomDrafter
+from jax_engine.speculation.drafter import CustomDrafter, DraftRequest
 
 CONFIG = SimpleNamespace(name="vllm_config")
 
@@ -50,13 +50,13 @@ def answering(answer: Any) -> CustomDrafter:
     return CustomDrafter(type("Answering", (Noting,), {"answer": answer}), CONFIG)
 
 
-TWO = [Asked(3, [5, 6, 7], 2, 4), Asked(4, [8, 9, 1, 2], 1, 4)]
+TWO = [DraftRequest(3, [5, 6, 7], 2, 4), DraftRequest(4, [8, 9, 1, 2], 1, 4)]
 
 
 def test_it_gets_new_tokens_lengths_and_padded_rows() -> None:
     drafter = CustomDrafter(Noting, CONFIG)
     first, other = [5, 6, 7], [8, 9, 1, 2]
-    both = [Asked(3, first, 2, 4), Asked(4, other, 1, 4)]
+    both = [DraftRequest(3, first, 2, 4), DraftRequest(4, other, 1, 4)]
     assert drafter.propose(both) == [[1], [1]]
     assert LAST == [[[7], [9, 1, 2]], [3, 4], [[5, 6, 7, 0], [8, 9, 1, 2]]]
     first += [10, 11, 12]
@@ -74,7 +74,7 @@ def test_a_forgotten_sequence_is_new_again() -> None:
     drafter = CustomDrafter(Noting, CONFIG)
     drafter.propose(TWO)
     drafter.forget({3, 99})
-    drafter.propose([Asked(3, [5, 6, 7], 2, 4), Asked(4, [8, 9, 1, 2, 3], 1, 4)])
+    drafter.propose([DraftRequest(3, [5, 6, 7], 2, 4), DraftRequest(4, [8, 9, 1, 2, 3], 1, 4)])
     assert LAST[0] == [[7], [3]]
 
 
@@ -83,7 +83,7 @@ def test_new_tokens_count_from_when_it_was_asked_even_if_it_failed() -> None:
     with pytest.raises(ValueError):
         drafter.propose(TWO)
     with pytest.raises(ValueError):
-        drafter.propose([Asked(3, [5, 6, 7, 8], 2, 4)])
+        drafter.propose([DraftRequest(3, [5, 6, 7, 8], 2, 4)])
     assert LAST[0] == [[8]]
 
 

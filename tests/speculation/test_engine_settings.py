@@ -10,7 +10,7 @@ from jax_engine import EngineConfig, InvalidRequestError, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine import build_speculator as build
 from jax_engine.errors import ConfigError
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import DraftRequest
 from tests.support.builders import small_engine
 
 SUFFIX = SpeculativeConfig(method="suffix")
@@ -85,7 +85,7 @@ class Watched:
         self.known: set[int] = set()
         self.most = 0
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int]]:
         self.counts += [one.most for one in asked]
         self.known |= {one.seq_id for one in asked}
         self.most = max(self.most, len(self.known))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import DraftRequest
 from jax_engine.speculation.lookup_drafters import NgramDrafter, last_match
 
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=40)
@@ -53,7 +53,7 @@ def test_guesses_follow_the_match_while_sequences_grow(
     sequences = [list(prompt) for prompt in prompts]
     for which, new, count in turns:
         sequences[which % len(sequences)] += new
-        asked = [Asked(7 + i, one, 1, count) for i, one in enumerate(sequences)]
+        asked = [DraftRequest(7 + i, one, 1, count) for i, one in enumerate(sequences)]
         guesses = drafter.propose(asked[::-1])[::-1]
         for one, guessed in zip(sequences, guesses, strict=True):
             end = searched(one, low, low + more)
@@ -67,7 +67,7 @@ def test_a_long_text_that_grows() -> None:
     for new in ([3, 4, 5], [6, 7], [8], list(range(300, 900)), [300, 301, 302], [1]):
         tokens += new
         end = searched(tokens, 3, 5)
-        (guesses,) = drafter.propose([Asked(0, tokens, 4, 4)])
+        (guesses,) = drafter.propose([DraftRequest(0, tokens, 4, 4)])
         assert guesses == following(tokens, end, 4)
     assert len(tokens) > 512
 
@@ -75,9 +75,9 @@ def test_a_long_text_that_grows() -> None:
 def test_a_forgotten_sequence_leaves_nothing() -> None:
     """Its name is never given again; if it were, it would name another text."""
     drafter = NgramDrafter(1, 1)
-    assert drafter.propose([Asked(0, [5, 6, 5], 3, 9)]) == [[6, 5, 6, 5, 6, 5, 6, 5, 6]]
+    assert drafter.propose([DraftRequest(0, [5, 6, 5], 3, 9)]) == [[6, 5, 6, 5, 6, 5, 6, 5, 6]]
     drafter.forget({0, 1})
-    assert drafter.propose([Asked(0, [7, 8, 5], 3, 9)]) == [[]]
+    assert drafter.propose([DraftRequest(0, [7, 8, 5], 3, 9)]) == [[]]
 
 
 @given(tokens=texts, low=st.integers(1, 4), more=st.integers(0, 3))
@@ -87,6 +87,6 @@ def test_a_promise_is_that_some_next_token_brings_guesses(
     tokens: list[int], low: int, more: int
 ) -> None:
     drafter = NgramDrafter(low, low + more)
-    promised = drafter.promises(Asked(1, tokens, 1, 4))
-    after = [drafter.propose([Asked(2 + t, [*tokens, t], 1, 4)])[0] for t in range(3)]
+    promised = drafter.promises(DraftRequest(1, tokens, 1, 4))
+    after = [drafter.propose([DraftRequest(2 + t, [*tokens, t], 1, 4)])[0] for t in range(3)]
     assert promised is any(after)

@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from jax_engine import SamplingParams
 from jax_engine.engine.running_requests import request_setup
 from jax_engine.speculation.draft_runner import DraftRunner, draft_setup
-from jax_engine.speculation.drafter import Asked, Held
+from jax_engine.speculation.drafter import CacheView, DraftRequest
 from jax_engine.speculation.other_vocabulary import OtherVocabularyDrafter, Translation, Words
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -67,11 +67,11 @@ def make(
     )  # fmt: skip
 
 
-def ask(seq_id: int, tokens: list[int], most: int = 5, room: int = 100) -> Asked:
+def ask(seq_id: int, tokens: list[int], most: int = 5, room: int = 100) -> DraftRequest:
     params = SamplingParams(temperature=0.7, min_tokens=2, logit_bias={3: 1.0})
     setup = request_setup(seq_id, tokens[:1], params, 0, frozenset({TARGET.vocab_size - 1}))
-    held = Held(np.zeros(0, np.int32), True, setup, 0, room)
-    return Asked(seq_id, tokens, 1, most, held=held)
+    held = CacheView(np.zeros(0, np.int32), True, setup, 0, room)
+    return DraftRequest(seq_id, tokens, 1, most, held=held)
 
 
 def text_of(tokens: Sequence[int]) -> bytes:

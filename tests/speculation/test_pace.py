@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.speculation.draft_length import ANY, EACH, LONGEST_REST, Pace, best_length
+from jax_engine.speculation.draft_length import ANY, EACH, LONGEST_REST, DraftLength, best_length
 
 
 def speed(share: float, count: int) -> float:
@@ -30,7 +30,7 @@ def test_lengths_grow_with_the_share() -> None:
     assert [best_length(share, 63) for share in (0.2, 0.5, 0.9)] == [1, 3, 11]
 
 
-def attempts(pace: Pace, steps: int, num_drafts: int, num_right: int) -> list[int]:
+def attempts(pace: DraftLength, steps: int, num_drafts: int, num_right: int) -> list[int]:
     """The steps in which it asks for guesses; each attempt ends alike."""
     found = []
     for step in range(steps):
@@ -45,14 +45,14 @@ def attempts(pace: Pace, steps: int, num_drafts: int, num_right: int) -> list[in
 @pytest.mark.parametrize("num_drafts", [0, 5])
 def test_rests_double_while_nothing_is_right(num_drafts: int) -> None:
     """Nothing was guessed, or all was wrong. The first wrong guesses may be an accident."""
-    found = attempts(Pace(adaptive=True), 100, num_drafts, 0)
+    found = attempts(DraftLength(adaptive=True), 100, num_drafts, 0)
     rests = [after - before - 1 for before, after in pairwise(found)]
     rests = [rest for rest in rests if rest]
     assert rests[:7] == [1, 2, 4, 8, 16, 16, 16] and max(rests) == LONGEST_REST
 
 
 def test_a_right_guess_ends_the_long_rests() -> None:
-    pace = Pace(adaptive=True)
+    pace = DraftLength(adaptive=True)
     attempts(pace, 40, 0, 0)
     while not pace.length(5):
         pace.pass_by()
@@ -66,7 +66,7 @@ def test_a_right_guess_ends_the_long_rests() -> None:
 
 def test_it_asks_for_more_where_more_is_right() -> None:
     lengths = []
-    pace = Pace(adaptive=True, draft_cost=1e-9)
+    pace = DraftLength(adaptive=True, draft_cost=1e-9)
     for _ in range(20):
         lengths.append(pace.length(31))
         pace.learn(lengths[-1], lengths[-1])
@@ -74,7 +74,7 @@ def test_it_asks_for_more_where_more_is_right() -> None:
 
 
 def test_it_asks_for_one_after_a_rest() -> None:
-    pace = Pace(adaptive=True, draft_cost=1e-9)
+    pace = DraftLength(adaptive=True, draft_cost=1e-9)
     for _ in range(10):
         pace.learn(5, 0)
     while not (length := pace.length(5)):
@@ -89,7 +89,7 @@ def test_it_asks_for_one_after_a_rest() -> None:
 def test_without_adaption_it_always_asks_for_all(
     outcomes: list[tuple[int, int]], most: int
 ) -> None:
-    pace = Pace(adaptive=False)
+    pace = DraftLength(adaptive=False)
     for num_drafts, num_right in outcomes:
         pace.learn(num_drafts, min(num_drafts, num_right))
         assert pace.length(most) == most
@@ -98,7 +98,10 @@ def test_without_adaption_it_always_asks_for_all(
 
 def test_guesses_behind_the_first_wrong_one_tell_nothing() -> None:
     """0 right of 5 is one wrong guess, 1 of 5 are two that were judged."""
-    once, then = Pace(adaptive=True, draft_cost=1e-9), Pace(adaptive=True, draft_cost=1e-9)
+    once, then = (
+        DraftLength(adaptive=True, draft_cost=1e-9),
+        DraftLength(adaptive=True, draft_cost=1e-9),
+    )
     once.learn(5, 0)
     then.learn(5, 1)
     assert [one.length(5) for one in (once, then)] == [2, 3]
@@ -117,14 +120,14 @@ def test_guesses_that_cost_more_are_fewer(share: float, most: int, cost: float) 
 
 def test_a_draft_as_slow_as_its_target_is_asked_seldom() -> None:
     """Though it is always right; one of a tenth of the cost is asked for as much as there is."""
-    slow, fast = (Pace(adaptive=True, draft_cost=cost) for cost in (1.0, 0.1))
+    slow, fast = (DraftLength(adaptive=True, draft_cost=cost) for cost in (1.0, 0.1))
     assert len(attempts(slow, 100, 1, 1)) == 50  # a rest of a step, after each
     assert len(attempts(fast, 100, 5, 5)) == 100 and fast.length(31) == 31
 
 
 def test_guesses_that_are_looked_up_are_all_wanted() -> None:
     """Which of them a step verifies is decided by what the step costs."""
-    pace = Pace(adaptive=True)
+    pace = DraftLength(adaptive=True)
     assert pace.length(5) == 5
     pace.learn(5, 1)
     assert pace.length(31) == 31

@@ -9,7 +9,7 @@ import pytest
 from jax_engine import SamplingParams
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import DraftRequest
 from jax_engine.speculation.predicted_text import PredictedText
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS, Speculator
 
@@ -20,19 +20,21 @@ class Drafter:
     """Guesses by a function, and notes whom it knows."""
 
     def __init__(
-        self, guess: Callable[[Asked], list[int]] = lambda one: [1, 2, 3], promised: bool = True
+        self,
+        guess: Callable[[DraftRequest], list[int]] = lambda one: [1, 2, 3],
+        promised: bool = True,
     ) -> None:
         self.guess, self.promised = guess, promised
-        self.looked_at: list[Asked] = []
+        self.looked_at: list[DraftRequest] = []
         self.known: set[int] = set()
         self.asked: list[tuple[int, int]] = []
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int]]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int]]:
         self.known |= {one.seq_id for one in asked}
         self.asked = [(one.seq_id, one.most) for one in asked]
         return [self.guess(one) for one in asked]
 
-    def promises(self, one: Asked) -> bool:
+    def promises(self, one: DraftRequest) -> bool:
         self.looked_at.append(one)
         return self.promised
 
@@ -119,7 +121,7 @@ def test_guesses_end_at_what_is_no_token(guesses: list[int], kept: list[int]) ->
 
 
 def test_a_drafter_that_fails_guesses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(one: Asked) -> list[int]:
+    def fail(one: DraftRequest) -> list[int]:
         raise ZeroDivisionError("in the user's code")
 
     drafter = Drafter(fail)
@@ -132,7 +134,7 @@ def test_a_drafter_that_fails_guesses_nothing(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_drafter_that_fails_rests_like_one_without_guesses() -> None:
-    def fail(one: Asked) -> list[int]:
+    def fail(one: DraftRequest) -> list[int]:
         raise ZeroDivisionError
 
     one, same = speculator(Drafter(fail), adaptive=True), group(1)
@@ -235,7 +237,7 @@ def test_a_prediction_guesses_in_the_drafters_place() -> None:
 
 
 def test_a_drafter_that_fails_takes_no_guess_of_a_prediction() -> None:
-    def fail(one: Asked) -> list[int]:
+    def fail(one: DraftRequest) -> list[int]:
         raise ZeroDivisionError
 
     running = scheduler(predicting(1, [7, 8, 9]), group(2))

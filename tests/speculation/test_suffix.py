@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.speculation import lookup_drafters
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.drafter import DraftRequest
 from jax_engine.speculation.lookup_drafters import SuffixDrafter
 
 MANY = 1000
@@ -93,9 +93,9 @@ def test_guesses_are_those_of_the_rule(
     with patch.object(lookup_drafters, "MOST_PLACES", MANY):
         drafter = SuffixDrafter(**how)
         for i, one in enumerate(outputs):
-            drafter.propose([Asked(i, [9, *one], 1, 1)])
+            drafter.propose([DraftRequest(i, [9, *one], 1, 1)])
             drafter.forget({i})
-        (guesses,) = drafter.propose([Asked(99, tokens, 1, count)])
+        (guesses,) = drafter.propose([DraftRequest(99, tokens, 1, count)])
     assert guesses == expected(tokens, kept(outputs, how, 2**20), count, how)
 
 
@@ -119,7 +119,7 @@ def test_sequences_grow_and_end_and_the_oldest_outputs_go(
         for name, (which, new, ends) in enumerate(turns):
             prompt_len, tokens = running.get(which, (len(new), []))
             running[which] = prompt_len, [*tokens, *new]
-            asked = [Asked(100 * i + n, t, n, 5) for i, (n, t) in running.items()]
+            asked = [DraftRequest(100 * i + n, t, n, 5) for i, (n, t) in running.items()]
             known = kept(outputs, how, size)
             told = [expected(one.token_ids, known, 5, how, most) for one in asked]
             assert drafter.propose(asked) == told, name
@@ -139,9 +139,9 @@ def test_places_of_the_same_hash_are_told_apart(
     ):
         drafter = SuffixDrafter(**PLAIN)
         for i, one in enumerate(outputs):
-            drafter.propose([Asked(i, [9, *one], 1, 1)])
+            drafter.propose([DraftRequest(i, [9, *one], 1, 1)])
         drafter.forget(set(range(len(outputs))))
-        (guesses,) = drafter.propose([Asked(99, tokens, 1, 9)])
+        (guesses,) = drafter.propose([DraftRequest(99, tokens, 1, 9)])
     assert guesses == expected(tokens, outputs, 9, PLAIN)
 
 
@@ -152,7 +152,7 @@ def test_a_promise_is_that_the_last_two_tokens_stood_before(
     tokens: list[int], outputs: list[list[int]], shares: bool
 ) -> None:
     """Then the next one may end a match of three; a lone first token promises what one can."""
-    promised = drafter_that_knows(*outputs).promises(Asked(99, tokens, 1, 5, shares))
+    promised = drafter_that_knows(*outputs).promises(DraftRequest(99, tokens, 1, 5, shares))
     known = outputs if shares else []
     assert promised is bool(len(tokens) > 1 and places(tokens, known, 2, MANY))
 
@@ -160,13 +160,13 @@ def test_a_promise_is_that_the_last_two_tokens_stood_before(
 def drafter_that_knows(*outputs: list[int], **changes: Any) -> SuffixDrafter:
     drafter = SuffixDrafter(**(PLAIN | changes))
     for i, one in enumerate(outputs):
-        drafter.propose([Asked(i, [1000, *one], 1, 1)])
+        drafter.propose([DraftRequest(i, [1000, *one], 1, 1)])
         drafter.forget({i})
     return drafter
 
 
 def guesses_of(drafter: SuffixDrafter, *tokens: int, count: int = 9) -> list[int]:
-    (guesses,) = drafter.propose([Asked(next(NAMES), list(tokens), len(tokens), count)])
+    (guesses,) = drafter.propose([DraftRequest(next(NAMES), list(tokens), len(tokens), count)])
     return guesses
 
 
@@ -201,7 +201,7 @@ def test_outputs_are_known_as_far_as_they_were_seen() -> None:
     """What a sequence got after it was asked last, the drafter has never seen."""
     drafter = SuffixDrafter(**PLAIN)
     tokens = [1, 5, 6, 7]
-    drafter.propose([Asked(0, tokens, 1, 1)])
+    drafter.propose([DraftRequest(0, tokens, 1, 1)])
     tokens += [8, 9]
     drafter.forget({0})
     assert guesses_of(drafter, 5, 6) == [7]
@@ -217,13 +217,15 @@ def test_an_output_longer_than_the_ring_keeps_its_end() -> None:
 def test_who_has_a_salt_neither_gives_nor_takes() -> None:
     drafter = SuffixDrafter(**PLAIN)
     text = [1, 2, 3, 4, 5, 6, 7, 8]
-    drafter.propose([Asked(1, text, 0, 4, shares=False)])
+    drafter.propose([DraftRequest(1, text, 0, 4, shares=False)])
     drafter.forget({1})
-    assert drafter.propose([Asked(2, text[:5], 0, 4)]) == [[]]
+    assert drafter.propose([DraftRequest(2, text[:5], 0, 4)]) == [[]]
     drafter.forget({2})
-    drafter.propose([Asked(3, text, 0, 4)])
+    drafter.propose([DraftRequest(3, text, 0, 4)])
     drafter.forget({3})
-    assert drafter.propose([Asked(4, text[:4], 0, 4), Asked(5, text[:4], 0, 4, shares=False)]) == [
+    assert drafter.propose(
+        [DraftRequest(4, text[:4], 0, 4), DraftRequest(5, text[:4], 0, 4, shares=False)]
+    ) == [
         [5, 6, 7, 8],
         [],
     ]

@@ -8,8 +8,8 @@ import numpy as np
 from jax_engine import LLMEngine
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.speculation.draft_cache import PrefixHashes
-from jax_engine.speculation.draft_model import Behind, DraftModelDrafter
-from jax_engine.speculation.drafter import Asked
+from jax_engine.speculation.draft_model import DraftModelDrafter, LookaheadDraft
+from jax_engine.speculation.drafter import DraftRequest
 from jax_engine.step import Step
 from tests.support.reading_model import ReadingModel, hidden_after, logits_of
 
@@ -66,13 +66,13 @@ class Watch:
         self.computed.append(sum(len(row.tokens) for row in step.rows))
         return self._launch(step)
 
-    def propose(self, asked: Sequence[Asked]) -> list[list[int] | None]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[list[int] | None]:
         tokens = [list(one.token_ids) for one in asked]
         found: list[list[int] | None] = self.drafter.propose(asked)
         self.proposed += zip(tokens, found, strict=True)
         return found
 
-    def read(self, behind: Behind) -> dict[int, list[int]]:
+    def read(self, behind: LookaheadDraft) -> dict[int, list[int]]:
         found: dict[int, list[int]] = self._read(behind)
         self.proposed += [(list(behind.wanted[i].token_ids), found[i]) for i in found]
         self.num_read += 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cpu_kernels.meeting.memory import ABORTED, LINE
-from jax_engine.parallel.collectives import Seat
+from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes.runner_process import serve
 from jax_engine.processes.stage_link import Folders
 from jax_engine.step import Capabilities, Step, StepResult
@@ -41,7 +41,7 @@ class Grief(NamedTuple):
 class Meeting:
     """A runner that waits in each step for those of the other processes."""
 
-    def __init__(self, runner: StubRunner, seat: Seat) -> None:
+    def __init__(self, runner: StubRunner, seat: ProcessRank) -> None:
         self._runner, self._rank = runner, seat.rank
         self._words, lines = seat.opened()._words, range(LINE, LINE * (1 + seat.size), LINE)
         self._lines = list(lines)
@@ -89,7 +89,7 @@ class Grieving:
 
 
 def build(
-    settings: tuple[Capabilities, Grief, Seat | None], folders: Folders
+    settings: tuple[Capabilities, Grief, ProcessRank | None], folders: Folders
 ) -> tuple[Any, Sequence[Any]]:
     known, grief, seat = settings
     runner: Any = StubRunner(ReadingModel(), known, {EOS})

@@ -476,7 +476,8 @@ def test_slots_beyond_this_machine_s_memory_are_refused(llama: Path) -> None:
 
 def test_an_invariant_gpu_takes_none(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("build", "engine_memory"):
-        monkeypatch.setattr(f"jax_engine.engine.{module}.tells_kernels", lambda config: True)
+        needed = f"jax_engine.engine.{module}.needs_invariant_kernels"
+        monkeypatch.setattr(needed, lambda config: True)
     config = EngineConfig(model=str(llama), **SETTINGS, enable_lora=True)
     with pytest.raises(ConfigError, match="enable_lora with batch_invariant"):
         build_engine(config)

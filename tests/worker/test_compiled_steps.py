@@ -15,7 +15,7 @@ from jax_engine.model_spec import AttentionSpec
 from jax_engine.models.model_loader import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import device, this_device
-from jax_engine.sampling.sampling_inputs import ROW_WIDTH, Asks
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, SamplerStages
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker import compiled_steps, step_output
 from jax_engine.worker.kv_cache import kv_cache_shape, scales_shape
@@ -188,7 +188,7 @@ def test_what_rows_ask_for_chooses_a_sampler_where_branches_wait(
     steps = counting_steps(monkeypatch)
     assert (run(steps, *plan()).sampled is None) == waits
     unsampled = run(steps, *plan(masked=True)).unsampled
-    for asks in (Asks(), Asks(logprobs=True), Asks()):
+    for asks in (SamplerStages(), SamplerStages(logprobs=True), SamplerStages()):
         drawn = steps.sample(unsampled, None, None, asks)
         assert drawn.token_ids[:2].tolist() == [7, 12]
     assert len(steps.sample.programs) == (2 if waits else 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.sampling.sampling_inputs import ROW_WIDTH, Asks
+from jax_engine.sampling.sampling_inputs import ROW_WIDTH, SamplerStages
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker import worker as module
 from jax_engine.worker.step_output import PooledStates, StepOutput, Unsampled
@@ -247,7 +247,7 @@ def test_a_split_step_without_masks_is_sampled_at_once(worker: Any) -> None:
     for wants in (False, True):
         worker.steps.outputs.append(output)
         ticket = worker.launch(step(setup(1), setup(2, needs_logits=wants, is_special=True)))
-        assert worker.done[-1] == ("sample", None, None, Asks())
+        assert worker.done[-1] == ("sample", None, None, SamplerStages())
         found = worker.collect(ticket)
         assert found.token_ids == [30, 31]
         if wants:
@@ -269,7 +269,7 @@ def test_a_masked_step_waits_for_its_masks(worker: Any) -> None:
     processed = np.arange(2 * VOCABULARY, dtype=np.float32).reshape(2, -1)
     worker.sample(ticket, allowed, processed)
     _, logits, mask, asks = worker.done[-1]
-    assert asks == Asks(), "plain rows ask for nothing"
+    assert asks == SamplerStages(), "plain rows ask for nothing"
     assert mask == [[5, 1], [6, 2], [2**32 - 1] * 2, [2**32 - 1] * 2]
     assert logits == [*processed.tolist(), [0.0] * VOCABULARY, [0.0] * VOCABULARY]
     found = worker.collect(ticket)

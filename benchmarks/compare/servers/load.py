@@ -15,7 +15,12 @@ from benchmarks.compare import quiet
 from benchmarks.compare.passes import requests_of
 from benchmarks.compare.servers.server import MODEL, Server
 from benchmarks.compare.workloads import DECODING, LONG_AT_S, LONG_PROMPT, Scale
-from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target, arrival_times
+from jax_engine.commands.bench.benchmark_request import (
+    BenchmarkRequest,
+    Outcome,
+    Target,
+    arrival_times,
+)
 from jax_engine.commands.bench.client import Client, replay
 from jax_engine.commands.bench.figures import figures
 
@@ -34,24 +39,26 @@ def target(server: Server) -> Target:
     return Target(f"{server.url}/v1/completions", MODEL, extra=extra)
 
 
-def w1(scale: Scale, turn: int, again: int = 0) -> list[Ask]:
+def w1(scale: Scale, turn: int, again: int = 0) -> list[BenchmarkRequest]:
     """W1's requests of a turn; asked again, they have other tokens: none of them is in a cache."""
     jobs = requests_of("W1", scale, turn, again)
-    return [Ask(job.prompt, len(job.prompt), job.output_len) for job in jobs]
+    return [BenchmarkRequest(job.prompt, len(job.prompt), job.output_len) for job in jobs]
 
 
-def shapes_like_w1(count: int, scale: Scale, seed: int) -> list[Ask]:
+def shapes_like_w1(count: int, scale: Scale, seed: int) -> list[BenchmarkRequest]:
     """More requests of W1's lengths."""
     rng = np.random.default_rng([seed, count])
     low, high = max(2, 16 // scale.divide), 128 // scale.divide
     lengths = rng.integers(low, high + 1, size=(count, 2)).tolist()
     return [
-        Ask(rng.integers(FIRST_TOKEN, scale.vocab_size, size=prompt).tolist(), prompt, output)
+        BenchmarkRequest(
+            rng.integers(FIRST_TOKEN, scale.vocab_size, size=prompt).tolist(), prompt, output
+        )
         for prompt, output in lengths
     ]
 
 
-def run(server: Server, asks: list[Ask], rate: float = float("inf")) -> dict[str, Any]:
+def run(server: Server, asks: list[BenchmarkRequest], rate: float = float("inf")) -> dict[str, Any]:
     """Figures of a load, and the latency of /health beside it."""
     times = arrival_times(len(asks), rate, 1.0, np.random.default_rng(0))
 
@@ -77,11 +84,11 @@ def run(server: Server, asks: list[Ask], rate: float = float("inf")) -> dict[str
     }
 
 
-def run_whole(server: Server, asks: list[Ask]) -> dict[str, Any]:
+def run_whole(server: Server, asks: list[BenchmarkRequest]) -> dict[str, Any]:
     """Figures of requests that do not stream, all sent at once."""
     goal = target(server)
 
-    async def one(session: aiohttp.ClientSession, ask: Ask) -> int:
+    async def one(session: aiohttp.ClientSession, ask: BenchmarkRequest) -> int:
         body = json.loads(goal.body(ask)) | {"stream": False, "stream_options": None}
         async with session.post(goal.url, json=body, raise_for_status=True) as answer:
             return int((await answer.json())["usage"]["completion_tokens"])
@@ -106,10 +113,10 @@ def run_beside_prompts(server: Server, scale: Scale, turn: int) -> dict[str, Any
     """How long streams wait for a token while two long prompts come, and the prompts' own TTFT."""
     rng = np.random.default_rng([turn, DECODING])
 
-    def ask(prompt: int, output: int) -> Ask:
+    def ask(prompt: int, output: int) -> BenchmarkRequest:
         prompt //= scale.divide
         tokens = rng.integers(FIRST_TOKEN, scale.vocab_size, size=prompt).tolist()
-        return Ask(tokens, prompt, output // scale.divide)
+        return BenchmarkRequest(tokens, prompt, output // scale.divide)
 
     asks = [ask(32, 160) for _ in range(DECODING)] + [ask(LONG_PROMPT, 16) for _ in LONG_AT_S]
     times = np.array([0.0] * DECODING + [at / scale.divide for at in LONG_AT_S])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.requests import SPARE, add, finish, start_decoding
 from jax_engine import LLMEngine
-from jax_engine.sampling.sampling_inputs import Asks
+from jax_engine.sampling.sampling_inputs import SamplerStages
 from jax_engine.worker.step_shape import StepShape
 
 
@@ -100,7 +100,7 @@ def replay(engine: LLMEngine, step: Step, program: Any, count: int) -> float:
         cache, output = program(weights, cache, step.packed, step.previous)
         sampled = output.sampled
         if sampled is None:  # the sampler is a program of its own
-            sampled = engine.worker.steps.sample(output.unsampled, None, None, Asks())
+            sampled = engine.worker.steps.sample(output.unsampled, None, None, SamplerStages())
     jax.block_until_ready(sampled.token_ids)
     seconds = (time.perf_counter() - started) / count
     engine.worker.kv_cache.array = cache

@@ -15,7 +15,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Ask:
+class BenchmarkRequest:
     """A request of a benchmark.
 
     Attributes:
@@ -45,7 +45,7 @@ class Target:
     extra: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def body(self, ask: Ask) -> bytes:
+    def body(self, ask: BenchmarkRequest) -> bytes:
         """A request's body."""
         if self.chat:
             prompt: dict[str, Any] = {"messages": [{"role": "user", "content": ask.prompt}]}

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from jax_engine.commands.bench.benchmark_request import Ask, EventReader, Outcome, Target
+from jax_engine.commands.bench.benchmark_request import (
+    BenchmarkRequest,
+    EventReader,
+    Outcome,
+    Target,
+)
 from jax_engine.errors import need
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ class Client:
         assert self._session is not None
         await self._session.close()
 
-    async def ask(self, ask: Ask) -> Outcome:
+    async def ask(self, ask: BenchmarkRequest) -> Outcome:
         """Sends a request and reads its answer. What goes wrong is the outcome's `error`."""
         body, came = self._target.body(ask), self._clock()
         async with self._places:
@@ -93,7 +98,7 @@ class Client:
 
 
 async def replay(
-    client: Client, asks: Sequence[Ask], times: Sequence[float]
+    client: Client, asks: Sequence[BenchmarkRequest], times: Sequence[float]
 ) -> tuple[list[Outcome], float]:
     """Sends each request at its time.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from jax_engine.commands.bench.benchmark_request import Ask
+from jax_engine.commands.bench.benchmark_request import BenchmarkRequest
 from jax_engine.errors import ConfigError
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -79,7 +79,7 @@ def check(args: argparse.Namespace) -> None:
         raise ConfigError(f"--dataset-name {args.dataset_name} needs --dataset-path")
 
 
-def load(args: argparse.Namespace, tokenizer: Tokenizer) -> list[Ask]:
+def load(args: argparse.Namespace, tokenizer: Tokenizer) -> list[BenchmarkRequest]:
     """The requests that the flags ask for; the same for the same seed.
 
     Raises:
@@ -122,7 +122,7 @@ def random_asks(
     output_len: int,
     ratio: float,
     rng: np.random.Generator,
-) -> list[Ask]:
+) -> list[BenchmarkRequest]:
     """Random texts of these lengths in tokens."""
 
     def lengths(middle: int) -> list[int]:
@@ -131,7 +131,7 @@ def random_asks(
 
     text = _RandomText(tokenizer, rng)
     pairs = zip(lengths(input_len), lengths(output_len), strict=True)
-    return [Ask(*text.of(length), output) for length, output in pairs]
+    return [BenchmarkRequest(*text.of(length), output) for length, output in pairs]
 
 
 class _RandomText:
@@ -165,13 +165,13 @@ def _of_lengths(
     output_len: int | None,
     tokenizer: Tokenizer,
     rng: np.random.Generator,
-) -> list[Ask]:
+) -> list[BenchmarkRequest]:
     """Random texts with the lengths of conversations that are drawn."""
     if not pairs:
         raise ConfigError("--dataset-path has no lengths that fit")
     text = _RandomText(tokenizer, rng)
     picks = rng.integers(len(pairs), size=count)
-    return [Ask(*text.of(pairs[i][0]), output_len or pairs[i][1]) for i in picks]
+    return [BenchmarkRequest(*text.of(pairs[i][0]), output_len or pairs[i][1]) for i in picks]
 
 
 def _fits(num_prompt: int, num_output: int) -> bool:
@@ -181,7 +181,7 @@ def _fits(num_prompt: int, num_output: int) -> bool:
 
 def _conversations(
     path: Path, tokenizer: Tokenizer, output_len: int | None, count: int, rng: np.random.Generator
-) -> Iterator[Ask]:
+) -> Iterator[BenchmarkRequest]:
     """First turns of ShareGPT's conversations, shuffled; outputs as long as the second turns."""
     entries = msgspec.json.decode(path.read_bytes(), type=list[_Conversation])
     pairs = [one.conversations for one in entries if len(one.conversations) >= 2]
@@ -192,14 +192,16 @@ def _conversations(
         output = output_len or len(tokenizer.encode(reply, add_special_tokens=False))
         if found < count and _fits(length, output if output_len is None else FEWEST):
             found += 1
-            yield Ask(prompt, length, output)
+            yield BenchmarkRequest(prompt, length, output)
         if found == count:
             return
 
 
-def _custom(path: Path, tokenizer: Tokenizer, output_len: int | None) -> Iterator[Ask]:
+def _custom(path: Path, tokenizer: Tokenizer, output_len: int | None) -> Iterator[BenchmarkRequest]:
     for line in path.read_text("utf-8").splitlines():
         if line.strip():
             row = msgspec.json.decode(line, type=_Line)
             length = len(tokenizer.encode(row.prompt, add_special_tokens=False))
-            yield Ask(row.prompt, length, output_len or row.output_tokens or DEFAULT_OUTPUT)
+            yield BenchmarkRequest(
+                row.prompt, length, output_len or row.output_tokens or DEFAULT_OUTPUT
+            )

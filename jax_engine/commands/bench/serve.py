@@ -21,7 +21,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.benchmark_request import Ask, Outcome, Target, arrival_times
+from jax_engine.commands.bench.benchmark_request import (
+    BenchmarkRequest,
+    Outcome,
+    Target,
+    arrival_times,
+)
 from jax_engine.commands.bench.figures import METRICS, block, figures
 from jax_engine.errors import ConfigError, JaxEngineError
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -195,7 +200,7 @@ def _tokenizer(args: argparse.Namespace, card: dict[str, Any], model: str) -> To
     ) from problem
 
 
-async def _first(client: "Client", ask: Ask) -> None:
+async def _first(client: "Client", ask: BenchmarkRequest) -> None:
     """A request that is not measured.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jax_engine.commands.bench import datasets
-from jax_engine.commands.bench.benchmark_request import Ask
+from jax_engine.commands.bench.benchmark_request import BenchmarkRequest
 from jax_engine.commands.bench.offline import add_engine, check_output, engine, saved
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import SamplingParams
@@ -68,16 +68,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _others(asks: list[Ask], vocab_size: int) -> list[Ask]:
+def _others(asks: list[BenchmarkRequest], vocab_size: int) -> list[BenchmarkRequest]:
     """Requests of the same lengths whose prompts have no block in common with these."""
     rng = np.random.default_rng()
     return [
-        Ask(rng.integers(vocab_size, size=one.num_prompt).tolist(), one.num_prompt, one.output_len)
+        BenchmarkRequest(
+            rng.integers(vocab_size, size=one.num_prompt).tolist(), one.num_prompt, one.output_len
+        )
         for one in asks
     ]
 
 
-def _generate(llm: "LLM", asks: list[Ask], n: int) -> list[RequestOutput]:
+def _generate(llm: "LLM", asks: list[BenchmarkRequest], n: int) -> list[RequestOutput]:
     params = [
         SamplingParams(n=n, temperature=1.0, max_tokens=one.output_len, ignore_eos=True)
         for one in asks

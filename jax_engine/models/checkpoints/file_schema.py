@@ -4,8 +4,8 @@ A schema is a `msgspec.Struct`: types, ranges, defaults. Undeclared fields are i
 hold many that are not used here.
 
 A download or a copy that went wrong leaves something else in the place of a file. Readers that
-cannot read a file ask `what_instead` for their message: their own error would name a byte of a page
-of HTML.
+cannot read a file ask `describe_broken_file` for their message: their own error would name a byte
+of a page of HTML.
 """
 
 import json
@@ -33,7 +33,7 @@ _KINDS = {
 _COPY = "copy what links lead to, too (cp -L, rsync -L), or download it again"
 
 
-def what_instead(path: Path) -> str | None:
+def describe_broken_file(path: Path) -> str | None:
     """A sentence on what a file is, by its first bytes, and what to do; None: nothing is known."""
     if os.path.islink(path) and not path.exists():
         return f"It is a link to {os.readlink(path)}, which is not there: {_COPY}."
@@ -125,7 +125,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _unreadable(path: Path, error: Exception) -> WeightsError:
     return WeightsError(
-        " ".join(filter(None, (f"{path} is unreadable: {error}.", what_instead(path))))
+        " ".join(filter(None, (f"{path} is unreadable: {error}.", describe_broken_file(path))))
     )
 
 

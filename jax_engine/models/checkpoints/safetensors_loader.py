@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.checkpoints.file_schema import dead_links, what_instead
+from jax_engine.models.checkpoints.file_schema import dead_links, describe_broken_file
 from jax_engine.models.checkpoints.resolve import (
     INDEX,
     WHOLE,
@@ -147,7 +147,7 @@ def _open(path: Path) -> Any:
         size = path.stat().st_size if path.exists() else 0
         raise WeightsError(
             f"{path} ({size} bytes) is not a whole safetensors file: {error}. "
-            f"{what_instead(path) or 'Download it again.'}"
+            f"{describe_broken_file(path) or 'Download it again.'}"
         ) from error
 
 

@@ -20,7 +20,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from msgspec import Meta
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.checkpoints.file_schema import checked, what_instead
+from jax_engine.models.checkpoints.file_schema import checked, describe_broken_file
 
 _SCALARS = {
     GGUFValueType.UINT8: "B",
@@ -78,7 +78,7 @@ class GgufFile:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise WeightsError(
-                f"{path} is unreadable: {error}. {what_instead(path) or ''}".rstrip()
+                f"{path} is unreadable: {error}. {describe_broken_file(path) or ''}".rstrip()
             ) from error
         self._data = np.frombuffer(self._map, np.uint8)
         self._position = 0
@@ -121,7 +121,7 @@ class GgufFile:
         """What to do about a file that is none of GGUF's."""
         if self._map[:1] == b"{" or self._map[8:9] == b"{":  # JSON, or safetensors
             return f"If it is a file of a model's directory, give the directory: {self.path.parent}"
-        return what_instead(self.path) or ""
+        return describe_broken_file(self.path) or ""
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(f"<{code}", self._map, self._position)
