@@ -187,7 +187,7 @@ def test_a_gguf_file_has_its_tokenizer_in_it(world: World) -> None:
 )
 def test_how_many_blocks(world: World, changes: dict[str, Any], count: int) -> None:
     config = replace(CONFIG, dtype="bfloat16", **changes)
-    block = build.block_bytes(world._open_model("", hub=HubOptions("v1", "there", "secret"))
+    block = engine_memory.block_bytes(world._open_model("", hub=HubOptions("v1", "there", "secret"))
                               .abstract.config, 4, jnp.bfloat16)  # fmt: skip
     assert block == 256
     assert build.build_engine(config).memory.num_blocks == count
