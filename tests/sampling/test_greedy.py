@@ -4,16 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from jax_engine.sampling.draw import ARGMAX_GROUP, most_probable
+from jax_engine.sampling.draw import GROUP, most_probable
 
 
-@pytest.mark.parametrize(
-    "vocab", [1, 5, ARGMAX_GROUP - 1, ARGMAX_GROUP, ARGMAX_GROUP + 1, 3 * ARGMAX_GROUP + 7]
-)
+@pytest.mark.parametrize("vocab", [1, 5, GROUP - 1, GROUP, GROUP + 1, 3 * GROUP + 7])
 def test_the_first_of_the_largest_wins_wherever_it_stands(vocab: int) -> None:
-    places = sorted(
-        {0, vocab // 2, vocab - 1, min(ARGMAX_GROUP - 1, vocab - 1), min(ARGMAX_GROUP, vocab - 1)}
-    )
+    places = sorted({0, vocab // 2, vocab - 1, min(GROUP - 1, vocab - 1), min(GROUP, vocab - 1)})
     logits = np.full((len(places), vocab), -7.0, np.float32)
     for row, place in enumerate(places):
         logits[row, place:] = -2.0

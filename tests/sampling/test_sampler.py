@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cpu_kernels.sampling.draw import draw as draw_on_cpu
 from jax_engine import SamplingParams
 from jax_engine.sampling.draw import (
-    ARGMAX_GROUP,
+    GROUP,
     inverse_cdf,
     most_probable,
     token_weights,
@@ -333,9 +333,7 @@ def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k(fo
 
 @given(
     st.integers(1, 4),
-    st.one_of(
-        st.integers(1, 3 * ARGMAX_GROUP), st.sampled_from([ARGMAX_GROUP, 2 * ARGMAX_GROUP, 5000])
-    ),
+    st.one_of(st.integers(1, 3 * GROUP), st.sampled_from([GROUP, 2 * GROUP, 5000])),
     st.integers(0, 2**31),
 )
 def test_the_most_probable_token_is_the_first_of_the_largest(rows, vocab, seed):
