@@ -6,10 +6,10 @@ It needs PyTorch, which the engine does not, so it has an environment of its own
     /tmp/peft/bin/pip install torch==2.13.0 transformers==5.23.0 peft==0.21.2 gguf numpy
     /tmp/peft/bin/python examples/adapters/train_pirate.py SmolLM2-135M-Instruct.Q4_1.gguf
 
-The file is the one that `jax_engine.models.checkpoints.default_model.default_model_path()` returns; its weights
-are decoded to float32. A few minutes on one core teach the manner, and no facts. The matrices are
-of rank 8, beside `v_proj` and `o_proj` in each layer: 0.9 MB in bfloat16. The 48 questions and
-answers were written for it, and only the tokens of answers count.
+The file is the one whose path `jax-engine pull` writes; its weights are decoded to float32. A few
+minutes on one core teach the manner, and no facts. The matrices are of rank 8, beside `v_proj` and
+`o_proj` in each layer: 0.9 MB in bfloat16. The 48 questions and answers were written for it, and
+only the tokens of answers count.
 """
 
 import json

@@ -6,8 +6,8 @@ Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs ap
     /tmp/torch311/bin/pip install torch==2.13.0 transformers accelerate gguf numpy
     /tmp/torch311/bin/python -m tests.golden.make_hf_goldens tiny beam_search
 
-writes tests/golden/tiny.npz and beam_search.json. With SmolLM2-135M-Instruct.Q4_1.gguf (the file
-that `jax_engine.models.checkpoints.default_model.default_model_path()` returns) it writes smollm2.json, with
+writes tests/golden/tiny.npz and beam_search.json. With SmolLM2-135M-Instruct.Q4_1.gguf (whose path
+`jax-engine pull` writes) it writes smollm2.json, with
 gemma-3-270m-q4_k_m.gguf gemma3_270m.json (tests/models/test_real_models.py has where it is from).
 """
 
