@@ -441,7 +441,7 @@ MAX_LOGPROB_TOKEN_IDS = 128  # vLLM's limit
 MAX_SAMPLES = 16384  # as vLLM's VLLM_MAX_N_SEQUENCES
 
 
-def check_sampling_params(params: Any) -> None:
+def check_sampling_params(params: SamplingParams) -> None:
     """
     Raises:
         InvalidRequestError: A field is out of range or contradicts another; the message names it.
@@ -474,7 +474,7 @@ def clipped_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
     return clipped
 
 
-def _check_counts(params: Any) -> None:
+def _check_counts(params: SamplingParams) -> None:
     check_integer("n", params.n, 1)
     if params.best_of is not None:
         check_integer("best_of", params.best_of, params.n, note=f" (n is {params.n})")
@@ -503,7 +503,7 @@ def _check_counts(params: Any) -> None:
         check_integer("seed", params.seed, -(2**63), 2**64 - 1)
 
 
-def _check_logprob_tokens(params: Any) -> None:
+def _check_logprob_tokens(params: SamplingParams) -> None:
     tokens = params.logprob_token_ids
     if tokens is None:
         return
@@ -520,7 +520,7 @@ def _check_logprob_tokens(params: Any) -> None:
         )
 
 
-def _check_deltas(params: Any) -> None:
+def _check_deltas(params: SamplingParams) -> None:
     """Refuses deltas with best_of > n: a streamed sample might not be among the results."""
     if params.gives_deltas and params.num_samples > params.n:
         raise InvalidRequestError(
@@ -529,12 +529,12 @@ def _check_deltas(params: Any) -> None:
         )
 
 
-def _samples_name(params: Any) -> str:
+def _samples_name(params: SamplingParams) -> str:
     """The field that says how many samples there are."""
     return "n" if params.best_of is None else "best_of"
 
 
-def _check_sampler(params: Any) -> None:
+def _check_sampler(params: SamplingParams) -> None:
     for name, number in sampler_numbers(type(params)).items():
         number.check(name, getattr(params, name))
     if params.greedy and params.num_samples > 1 and not params.use_beam_search:
@@ -544,7 +544,7 @@ def _check_sampler(params: Any) -> None:
         )
 
 
-def _check_stops(params: Any) -> None:
+def _check_stops(params: SamplingParams) -> None:
     for text in params.stop_strings:
         if not text:
             raise InvalidRequestError("stop must hold non-empty strings, got ''")
@@ -554,7 +554,7 @@ def _check_stops(params: Any) -> None:
         check_integer("stop_token_ids", token, 0)
 
 
-def _check_constraints(params: Any) -> None:
+def _check_constraints(params: SamplingParams) -> None:
     if params.allowed_token_ids is not None:
         for token in params.allowed_token_ids:
             check_integer("allowed_token_ids", token, 0)
@@ -565,7 +565,7 @@ def _check_constraints(params: Any) -> None:
             raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
 
 
-def _check_guide(params: Any) -> None:
+def _check_guide(params: SamplingParams) -> None:
     if params.structured_outputs is None:
         return
     for name in ("ignore_eos", "min_tokens"):
@@ -576,7 +576,7 @@ def _check_guide(params: Any) -> None:
             )
 
 
-def _check_beams(params: Any) -> None:
+def _check_beams(params: SamplingParams) -> None:
     # Any length to this power is then within the range of floats
     check_number("length_penalty", params.length_penalty, -32.0, 32.0)
     if not params.use_beam_search:
