@@ -28,6 +28,7 @@ PAGES = {
     "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
+    "devices": "cpu.md#two-processes-of-one-core-each",
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
@@ -143,6 +144,22 @@ def sampler_table() -> str:
     return said + "\n\n" + "\n".join(rows)
 
 
+def devices_table() -> str:
+    """Speeds of two processes of one core each over one of two, for docs/cpu.md."""
+    saved = load_result("devices")
+    ways = [way for way in next(iter(saved["result"].values())) if way != "one process, two cores"]
+    rows = [
+        f"| | one process, tokens/s | {' | '.join(ways)} |",
+        "|---|---:|" + "---:|" * len(ways),
+    ]
+    for case, found in saved["result"].items():
+        alone = found["one process, two cores"]["tokens_per_s"]
+        cells = " | ".join(f"{found[way]['over_one_process']:.2f}" for way in ways)
+        rows.append(f"| {case} | {alone:.0f} | {cells} |")
+    said = f"{saved['date']}, {machine_in_words(saved['machine'])}."
+    return said + "\n\n" + "\n".join(rows)
+
+
 TABLES = {
     "codes": codes_table,
     "codes_avx2": partial(codes_table, "linear_avx2"),
@@ -157,6 +174,7 @@ TABLES = {
     "compiled_graphs": compiled_gpu.graphs_table,
     "compiled_launches": compiled_gpu.launches_table,
     "compiled_steps": compiled_gpu.steps_table,
+    "devices": devices_table,
     "experts": experts_table,
     "gpu_engine": gpu_tables.engine_table,
     "gpu_engine_h200": gpu_tables.engine_h200_table,

@@ -69,13 +69,21 @@ def step_of(form: Form, matrices: dict[str, Matrix]) -> Callable[..., jax.Array]
 
         def layer_of(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
             width = SHAPES["qkv"][1]
-            y = weights["qkv"].matmul(x, layer, out_dtype=form.dtype)[:, :width]
-            y = weights["o"].matmul(y, layer, out_dtype=form.dtype)
-            y = weights["gate_up"].gated_matmul(y, None, "silu", layer)
-            return x + weights["down"].matmul(y, layer, out_dtype=form.dtype), None
+            y = weights["qkv"].format.matmul(x, weights["qkv"], layer, None, out_dtype=form.dtype)[
+                :, :width
+            ]
+            y = weights["o"].format.matmul(y, weights["o"], layer, None, out_dtype=form.dtype)
+            y = weights["gate_up"].format.gated_matmul(
+                y, weights["gate_up"], None, "silu", layer, None
+            )
+            return x + weights["down"].format.matmul(
+                y, weights["down"], layer, None, out_dtype=form.dtype
+            ), None
 
         x, _ = lax.scan(layer_of, x, jnp.arange(LAYERS, dtype=jnp.int32))
-        return weights["head"].matmul(x[:HEAD_ROWS], out_dtype=FLOAT32)
+        return weights["head"].format.matmul(
+            x[:HEAD_ROWS], weights["head"], None, None, out_dtype=FLOAT32
+        )
 
     return jax.jit(step)
 

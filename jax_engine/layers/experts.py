@@ -60,7 +60,9 @@ class Router(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
         """The experts of each token, and their weights. Of equal scores, the first expert wins."""
         spec, wide = self.spec, x.astype(jnp.float32)
-        logits = self.weight.matmul(wide, layer, batch.num_tokens, out_dtype=jnp.dtype(jnp.float32))
+        logits = self.weight.format.matmul(
+            wide, self.weight, layer, batch.num_tokens, out_dtype=jnp.dtype(jnp.float32)
+        )
         low = low_rank_of(self.slots, wide, batch.adapters, layer)
         if low is not None:
             logits = low.added_to(logits)
@@ -216,15 +218,23 @@ class Experts(nnx.Module):  # type: ignore[misc]
             rows, activation = x[pairs.token], self.spec.expert.activation
             adapted = self._adapted(pairs, batch)
             low = self.gate_up.low_rank(rows, adapted, layer)
-            hidden = self.gate_up.weight.grouped_gated_matmul(
-                rows, self.gate_up.added(), activation, pairs.starts, layer, low
+            hidden = self.gate_up.weight.format.grouped_gated_matmul(
+                rows,
+                self.gate_up.weight,
+                self.gate_up.added(),
+                activation,
+                pairs.starts,
+                layer,
+                low,
             )
             shared_by, bias = self.spec.shared_by, self.down.added()
             if self.whole_rows:
                 hidden = side_by_side(hidden, self.down.weight.matrix.shape[-1], shared_by)
             else:
                 bias = on_first(bias, self.spec.expert.shared_by)
-            each = self.down.weight.grouped_matmul(hidden, bias, pairs.starts, layer)
+            each = self.down.weight.format.grouped_matmul(
+                hidden, self.down.weight, bias, pairs.starts, layer
+            )
             low = self.down.low_rank(hidden, adapted, layer)
             if low is not None:
                 each = low.added_to(each)

@@ -138,7 +138,8 @@ def _for_each_head(
     layer: Int[Array, ""],
 ) -> Float[Array, "T H out"]:
     """Each head's part of x by the head's own matrix, and by that of its token's adapter."""
-    out = weight.batched_matmul(x.swapaxes(0, 1), layer, batch.num_tokens).swapaxes(0, 1)
+    out = weight.format.batched_matmul(x.swapaxes(0, 1), weight, layer, batch.num_tokens)
+    out = out.swapaxes(0, 1)
     if slots is None:
         return out
     rows = _rows_of_heads(slots, x, batch)

@@ -83,7 +83,9 @@ class Linear(nnx.Module):  # type: ignore[misc]
             of_product = jnp.dtype(jnp.float32)
         if self.whole_rows:
             x = side_by_side(x, self.in_size, self.shared_by)
-        out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=of_product)
+        out = self.weight.format.matmul(
+            x, self.weight, layer, batch.num_tokens, out_dtype=of_product
+        )
         low = self.low_rank(x, batch, layer)
         if low is not None:
             out = low.added_to(out)
@@ -142,8 +144,8 @@ class Embedding(nnx.Module):  # type: ignore[misc]
 
     def _rows(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
         if self.shared_by == 1:
-            return self.weight.take_rows(token_ids)
+            return self.weight.format.take_rows(self.weight, token_ids)
         share = self.weight.matrix.shape[0]
         ids = jnp.clip(token_ids, 0, self.vocab_size - 1)
         here = jnp.clip(ids - this_rank() * share, 0, share - 1)
-        return chosen(self.weight.take_rows(here), ids, share, self.shared_by)
+        return chosen(self.weight.format.take_rows(self.weight, here), ids, share, self.shared_by)

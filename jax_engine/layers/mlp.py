@@ -31,7 +31,9 @@ class ActivatedLinear(Linear):
         """The result in x's dtype, rounded once. `Linear` documents the arguments."""
         bias = None if self.bias is None else self.bias[...]
         low = self.low_rank(x, batch, layer)
-        return self.weight.activated_matmul(x, bias, self.activation, layer, batch.num_tokens, low)
+        return self.weight.format.activated_matmul(
+            x, self.weight, bias, self.activation, layer, batch.num_tokens, low
+        )
 
 
 class GatedLinear(ActivatedLinear):
@@ -49,7 +51,9 @@ class GatedLinear(ActivatedLinear):
     ) -> Float[Array, "T F"]:
         bias = None if self.bias is None else self.bias[...]
         low = self.low_rank(x, batch, layer)
-        return self.weight.gated_matmul(x, bias, self.activation, layer, batch.num_tokens, low)
+        return self.weight.format.gated_matmul(
+            x, self.weight, bias, self.activation, layer, batch.num_tokens, low
+        )
 
 
 class Mlp(nnx.Module):  # type: ignore[misc]

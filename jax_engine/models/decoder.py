@@ -256,7 +256,9 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         bias, slots = None, self.tied_slots
         if self.lm_head is not None:
             bias, slots = self.lm_head.bias, self.lm_head.slots
-        logits: Array = head.weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))
+        logits: Array = head.weight.format.matmul(
+            hidden, head.weight, None, num_rows, out_dtype=jnp.dtype(jnp.float32)
+        )
         if slots is not None and adapters is not None:
             add, arrays = device_operations().add_low_rank, slots.get_value()
             low = LowRank(hidden, arrays, slots.layout, jnp.int32(0), adapters, add)

@@ -69,7 +69,10 @@ _FUNCTIONS: dict[Activation, Callable[[Array], Array]] = {
 
 
 class Weight(nnx.Param):  # type: ignore[misc]
-    """A matrix, or a stack of them, in a format. Its value is the format's arrays by name."""
+    """A matrix, or a stack of them, in a format, which multiplies by it: `weight.format.matmul`.
+
+    Its value is the format's arrays by name.
+    """
 
     matrix: Matrix
     format: "WeightFormat"
@@ -79,76 +82,6 @@ class Weight(nnx.Param):  # type: ignore[misc]
         """The format's arrays. Inside the scan over layers, those of one layer."""
         held: Mapping[str, Array] = self.get_value()
         return held
-
-    def matmul(
-        self,
-        x: Float[Array, "T in"],
-        layer: Int[Array, ""] | None = None,
-        num_rows: Int[Array, ""] | None = None,
-        *,
-        out_dtype: jnp.dtype,
-    ) -> Float[Array, "T out"]:
-        """x @ weight.T; see `WeightFormat.matmul`."""
-        return self.format.matmul(x, self, layer, num_rows, out_dtype=out_dtype)
-
-    def gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        bias: Float[Array, " out"] | None,
-        activation: Activation,
-        layer: Int[Array, ""] | None = None,
-        num_rows: Int[Array, ""] | None = None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        """activation(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
-        return self.format.gated_matmul(x, self, bias, activation, layer, num_rows, low)
-
-    def activated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        bias: Float[Array, " out"] | None,
-        activation: Activation,
-        layer: Int[Array, ""] | None = None,
-        num_rows: Int[Array, ""] | None = None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T out"]:
-        """activation(x @ weight.T + bias); see `WeightFormat.activated_matmul`."""
-        return self.format.activated_matmul(x, self, bias, activation, layer, num_rows, low)
-
-    def grouped_matmul(
-        self,
-        x: Float[Array, "T in"],
-        bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None = None,
-    ) -> Float[Array, "T out"]:
-        """Each row by its own expert's matrix; see `WeightFormat.grouped_matmul`."""
-        return self.format.grouped_matmul(x, self, bias, starts, layer)
-
-    def grouped_gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        bias: Float[Array, "X out"] | None,
-        activation: Activation,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None = None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
-        return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer, low)
-
-    def batched_matmul(
-        self,
-        x: Float[Array, "X T in"],
-        layer: Int[Array, ""] | None = None,
-        num_rows: Int[Array, ""] | None = None,
-    ) -> Float[Array, "X T out"]:
-        """Each of X inputs by its own matrix; see `WeightFormat.batched_matmul`."""
-        return self.format.batched_matmul(x, self, layer, num_rows)
-
-    def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
-        """Rows by number; see `WeightFormat.take_rows`."""
-        return self.format.take_rows(self, ids)
 
 
 class WeightFormat(abc.ABC):

@@ -88,8 +88,8 @@ GROUPS: dict[str, dict[str, str]] = {
 # Which of their files read flags.
 READERS = {
     "serve": ("serve.py", "serve_flags.py"),
-    "chat": ("chat.py", "answering/flags.py"),
-    "complete x": ("complete.py", "answering/flags.py"),
+    "chat": ("chat.py", "answer_flags.py"),
+    "complete x": ("complete.py", "answer_flags.py"),
     "generate a b": ("generate.py",),
     "doctor": ("doctor.py",),
     "pull": ("pull.py",),

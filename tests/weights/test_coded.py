@@ -88,10 +88,10 @@ def test_rows_stand_for_the_numbers_of_the_source(
     weight = loaded(source, Tensor("w"), form, (rows, size))
     expected = numbers(source.tensors["w"], KINDS)
     ids = np.arange(rows + 1)
-    found = weight.take_rows(jnp.asarray(ids, jnp.int32))
+    found = weight.format.take_rows(weight, jnp.asarray(ids, jnp.int32))
     np.testing.assert_array_equal(found, expected[ids.clip(max=rows - 1)])
     x = np.random.default_rng(seed).integers(-8, 9, (3, size)).astype(np.float32)
-    out = weight.matmul(jnp.asarray(x), out_dtype=jnp.dtype(jnp.float32))
+    out = weight.format.matmul(jnp.asarray(x), weight, None, None, out_dtype=jnp.dtype(jnp.float32))
     np.testing.assert_allclose(out, x @ expected.T, rtol=1e-5, atol=1e-3)
 
 
@@ -123,11 +123,13 @@ def test_a_matrix_of_several_kinds(plain: WeightFormat, used: tuple[int, ...], g
     expected = np.concatenate([numbers(tensors[f"1.{i}"], KINDS) for i in range(len(used))])
     x = np.random.default_rng(4).integers(-2, 3, (5, size)).astype(np.float32) / 64
     if gated:
-        out = weight.gated_matmul(jnp.asarray(x), None, "relu", jnp.int32(1))
+        out = weight.format.gated_matmul(jnp.asarray(x), weight, None, "relu", jnp.int32(1), None)
         gate, up = np.split(x @ expected.T, 2, axis=1)
         np.testing.assert_allclose(out, np.maximum(gate, 0) * up, rtol=1e-4, atol=1e-2)
     else:
-        out = weight.matmul(jnp.asarray(x), jnp.int32(1), out_dtype=jnp.dtype(jnp.float32))
+        out = weight.format.matmul(
+            jnp.asarray(x), weight, jnp.int32(1), None, out_dtype=jnp.dtype(jnp.float32)
+        )
         np.testing.assert_allclose(out, x @ expected.T, rtol=1e-4, atol=1e-3)
 
 
@@ -199,12 +201,12 @@ def test_experts_and_heads(plain: WeightFormat) -> None:
     expected = np.stack([numbers(rows, KINDS) for rows in tensors.values()])
     x = np.random.default_rng(0).integers(-4, 5, (5, 64)).astype(np.float32)
     starts = jnp.array([0, 2, 5], jnp.int32)
-    out = weight.grouped_matmul(jnp.asarray(x), None, starts)
+    out = weight.format.grouped_matmul(jnp.asarray(x), weight, None, starts, None)
     products = np.concatenate([x[:2] @ expected[0].T, x[2:] @ expected[1].T])
     np.testing.assert_allclose(out, products, rtol=1e-5, atol=1e-3)
     form = form_of(source, plain, stack, (2, 6, 64), gated=True)
     gated = loaded(source, stack, form, (2, 6, 64), True)
-    out = gated.grouped_gated_matmul(jnp.asarray(x), None, "relu", starts)
+    out = gated.format.grouped_gated_matmul(jnp.asarray(x), gated, None, "relu", starts, None)
     gate, up = np.split(products, 2, axis=1)
     np.testing.assert_allclose(out, np.maximum(gate, 0) * up, rtol=1e-4, atol=1e-3)
     twice = np.stack([x, x])
@@ -213,7 +215,7 @@ def test_experts_and_heads(plain: WeightFormat) -> None:
     source.tensors["10"] = source.tensors["11"] = random_rows((6,), 64, KINDS, {0}, 7)
     form = form_of(source, plain, transform_of(layers.part).renamed(lambda _: "00"), (2, 6, 64))
     second = one_layer(loaded(source, layers, form, (2, 2, 6, 64)), 1)
-    out = second.batched_matmul(jnp.asarray(twice), jnp.int32(1))
+    out = second.format.batched_matmul(jnp.asarray(twice), second, jnp.int32(1), None)
     np.testing.assert_allclose(out, twice @ expected.swapaxes(1, 2), rtol=1e-5, atol=1e-3)
 
 
@@ -230,14 +232,18 @@ def test_columns_in_another_order(plain: WeightFormat) -> None:
     for name in "wv":
         source.read_into(name, values)
         weight = loaded(source, Tensor(name), form, (7, 64))
-        out = weight.matmul(jnp.asarray(x), out_dtype=jnp.dtype(jnp.float32))
+        out = weight.format.matmul(
+            jnp.asarray(x), weight, None, None, out_dtype=jnp.dtype(jnp.float32)
+        )
         np.testing.assert_allclose(out, x @ values.T, rtol=1e-5, atol=1e-3)
     layers = Stack("layer", range(2), "{layer}")
     source.tensors |= {"0": rows, "1": rows}
     source.orders["1"] = order
     source.read_into("w", values)
     second = one_layer(loaded(source, layers, form, (2, 7, 64)), 1)
-    out = second.matmul(jnp.asarray(x), jnp.int32(1), out_dtype=jnp.dtype(jnp.float32))
+    out = second.format.matmul(
+        jnp.asarray(x), second, jnp.int32(1), None, out_dtype=jnp.dtype(jnp.float32)
+    )
     np.testing.assert_allclose(out, x @ values.T, rtol=1e-5, atol=1e-3)
     with pytest.raises(WeightsError, match=r"tensor v: its columns .* than those of w"):
         loaded(source, Concatenate(("w", "v"), (7, 7)), form, (14, 64))
@@ -266,7 +272,7 @@ def test_rows_of_codes_are_turned_already() -> None:
     assert parts_of_rows(source, Transpose("turned"), (6, 64), {}) == [(KINDS[0], 6)]
     form = form_of(source, Panels(), Transpose("turned"), (6, 64))
     weight = loaded(source, Transpose("turned"), form, (6, 64))
-    found = weight.take_rows(jnp.arange(6, dtype=jnp.int32))
+    found = weight.format.take_rows(weight, jnp.arange(6, dtype=jnp.int32))
     np.testing.assert_array_equal(found, numbers(rows, KINDS))
 
 

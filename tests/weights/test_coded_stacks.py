@@ -136,7 +136,7 @@ def multiplied(weight: Weight, x: np.ndarray, layer: int | None) -> np.ndarray:
 @partial(jax.jit, static_argnames=("form", "matrix"))
 def _multiplied(x: Any, arrays: Any, layer: Any, form: CodedStacks, matrix: Matrix) -> jax.Array:
     weight = Weight(arrays, matrix=matrix, format=form)
-    return weight.matmul(x, layer, out_dtype=FLOAT32)
+    return weight.format.matmul(x, weight, layer, None, out_dtype=FLOAT32)
 
 
 def random_x(seed: int, size: int = SIZE) -> np.ndarray:
@@ -179,7 +179,7 @@ def test_kinds_meet_in_one_matrix(used: tuple[int, ...]) -> None:
     expected = numbers(source.tensors["w"], kinds)
     np.testing.assert_array_equal(multiplied(weight, x, None), x @ expected.T)
     ids = np.array([0, ROWS - 1, ROWS + 9, 3])
-    rows = weight.take_rows(jnp.asarray(ids, jnp.int32))
+    rows = weight.format.take_rows(weight, jnp.asarray(ids, jnp.int32))
     np.testing.assert_array_equal(rows, expected[ids.clip(max=ROWS - 1)].astype(BFLOAT16))
 
 

@@ -96,11 +96,15 @@ def test_products_of_any_shape(
     weight = one_layer(held(form, values), layer)
     expected = x.astype(np.float64) @ values[layer].astype(np.float64).T
     out_dtype = form.result_dtype(jnp.dtype(dtype))
-    out = weight.matmul(jnp.asarray(x), jnp.int32(layer), jnp.int32(wanted), out_dtype=out_dtype)
+    out = weight.format.matmul(
+        jnp.asarray(x), weight, jnp.int32(layer), jnp.int32(wanted), out_dtype=out_dtype
+    )
     assert out.dtype == out_dtype and out.shape == expected.shape
     close(np.asarray(out, np.float64)[:wanted], expected[:wanted], dtype)
     assert np.isfinite(np.asarray(out, np.float32)).all()
-    logits = weight.matmul(jnp.asarray(x), jnp.int32(layer), out_dtype=jnp.dtype(jnp.float32))
+    logits = weight.format.matmul(
+        jnp.asarray(x), weight, jnp.int32(layer), None, out_dtype=jnp.dtype(jnp.float32)
+    )
     close(logits, expected, dtype)
 
 
@@ -115,7 +119,9 @@ def test_batched_products(
     x = numbers(7, heads, tokens, size, dtype=dtype)
     weight = one_layer(held(form, values), layer)
     expected = np.einsum("hti,hoi->hto", x.astype(np.float64), values[layer].astype(np.float64))
-    found = weight.batched_matmul(jnp.asarray(x), jnp.int32(layer), jnp.int32(wanted))
+    found = weight.format.batched_matmul(
+        jnp.asarray(x), weight, jnp.int32(layer), jnp.int32(wanted)
+    )
     assert found.dtype == form.result_dtype(jnp.dtype(dtype)) and found.shape == expected.shape
     close(np.asarray(found, np.float64)[:, :wanted], expected[:, :wanted], dtype)
     assert np.isfinite(np.asarray(found, np.float32)).all()
@@ -140,7 +146,9 @@ def test_gated_products(
     gate, up = np.split(products + with_bias * bias.astype(np.float64), 2, axis=1)
     weight = one_layer(held(form, values, gated=True), 1)
     given_bias = jnp.asarray(bias) if with_bias else None
-    out = weight.gated_matmul(jnp.asarray(x), given_bias, activation, jnp.int32(1))
+    out = weight.format.gated_matmul(
+        jnp.asarray(x), weight, given_bias, activation, jnp.int32(1), None
+    )
     assert out.dtype == dtype
     close(out, GATES[activation](gate, up), dtype)
 
@@ -174,11 +182,13 @@ def test_products_by_experts(
     starts = jnp.asarray(np.cumsum([0, *counts]), jnp.int32)
     given = jnp.asarray(x), jnp.asarray(bias) if with_bias else None
     if activation is None:
-        out = weight.grouped_matmul(*given, starts, jnp.int32(1))
+        out = weight.format.grouped_matmul(given[0], weight, given[1], starts, jnp.int32(1))
         assert out.dtype == form.result_dtype(jnp.dtype(dtype))
         expected = sums
     else:
-        out = weight.grouped_gated_matmul(*given, activation, starts, jnp.int32(1))
+        out = weight.format.grouped_gated_matmul(
+            given[0], weight, given[1], activation, starts, jnp.int32(1)
+        )
         assert out.dtype == dtype
         expected = GATES[activation](*np.split(sums, 2, axis=1))
     close(np.asarray(out, np.float64)[real], expected, dtype)
@@ -203,7 +213,9 @@ def test_activated_products(
     products = x.astype(np.float64) @ values[1].astype(np.float64).T
     weight = one_layer(held(form, values), 1)
     given_bias = jnp.asarray(bias) if with_bias else None
-    out = weight.activated_matmul(jnp.asarray(x), given_bias, activation, jnp.int32(1))
+    out = weight.format.activated_matmul(
+        jnp.asarray(x), weight, given_bias, activation, jnp.int32(1), None
+    )
     assert out.dtype == dtype
     wanted = ACTIVATIONS[activation](products + with_bias * bias.astype(np.float64))
     close(out, wanted, dtype)
@@ -217,7 +229,7 @@ def test_rows_are_taken_unchanged_and_clipped(
     table = numbers(2, rows, size, dtype=dtype)
     if isinstance(form, Int8):
         table = rounded(table)
-    found = held(form, table).take_rows(jnp.asarray(ids))
+    found = form.take_rows(held(form, table), jnp.asarray(ids))
     # A negative number counts from the end in a dense table, as NumPy's do; no token id is one.
     positive = np.asarray(ids) >= 0
     expected = table[np.clip(ids, 0, rows - 1)]

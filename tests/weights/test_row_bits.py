@@ -59,10 +59,13 @@ def test_products(form: Dense | Panels, dtype: str) -> None:
     for rows, size in SIZES:
         weight = one_layer(held(form, numbers(1, rows, size, dtype=dtype)), 0)
         x = numbers(ROWS, size, dtype=dtype)
-        check(lambda x, w=weight: w.matmul(x, first, jnp.int32(len(x)), out_dtype=FLOAT32), x)  # type: ignore[misc]
+        check(
+            lambda x, w=weight: w.format.matmul(x, w, first, jnp.int32(len(x)), out_dtype=FLOAT32),
+            x,
+        )  # type: ignore[misc]
     heads = one_layer(held(form, numbers(1, 3, 40, 24, dtype=dtype)), 0)
     x = numbers(3, ROWS, 24, dtype=dtype)
-    check(lambda x: heads.batched_matmul(x, first), x, axis=1)
+    check(lambda x: heads.format.batched_matmul(x, heads, first, None), x, axis=1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -70,10 +73,20 @@ def test_gates_and_activations(dtype: str) -> None:
     x = numbers(ROWS, 64, dtype=dtype)
     gated = one_layer(held(Panels(), numbers(1, 66, 64, dtype=dtype), gated=True), 0)
     for activation in GATES:
-        check(lambda x, a=activation: gated.gated_matmul(x, None, a, jnp.int32(0)), x)  # type: ignore[misc]
+        check(
+            lambda x, a=activation: gated.format.gated_matmul(
+                x, gated, None, a, jnp.int32(0), None
+            ),
+            x,
+        )  # type: ignore[misc]
     plain = one_layer(held(Panels(), numbers(1, 33, 64, dtype=dtype)), 0)
     for activation in ACTIVATIONS:
-        check(lambda x, a=activation: plain.activated_matmul(x, None, a, jnp.int32(0)), x)  # type: ignore[misc]
+        check(
+            lambda x, a=activation: plain.format.activated_matmul(
+                x, plain, None, a, jnp.int32(0), None
+            ),
+            x,
+        )  # type: ignore[misc]
 
 
 def coded(kind: int) -> Weight:
@@ -96,12 +109,17 @@ def one_layer_of(weight: Weight) -> Weight:
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_products_of_codes(kind: int) -> None:
     weight = coded(kind)
-    check(lambda x: weight.matmul(x, out_dtype=FLOAT32), numbers(ROWS, 256))
+    check(
+        lambda x: weight.format.matmul(x, weight, None, None, out_dtype=FLOAT32), numbers(ROWS, 256)
+    )
 
 
 def test_w8a8() -> None:
     weight = eight_bits()
-    check(lambda x: weight.matmul(x, jnp.int32(0), out_dtype=FLOAT32), numbers(ROWS, 256))
+    check(
+        lambda x: weight.format.matmul(x, weight, jnp.int32(0), None, out_dtype=FLOAT32),
+        numbers(ROWS, 256),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -67,7 +67,14 @@ def test_products(rows: int, size: int, dtype: str) -> None:
     """Those of a shared expert's gate have a single column, a router's a few."""
     weight = one_layer(held(IndexedDense(), numbers(1, rows, size, dtype=dtype)), 0)
     x = numbers(ROWS, size, dtype=dtype)
-    check({"product": lambda x: weight.matmul(x, jnp.int32(0), out_dtype=FLOAT32)}, x)
+    check(
+        {
+            "product": lambda x: weight.format.matmul(
+                x, weight, jnp.int32(0), None, out_dtype=FLOAT32
+            )
+        },
+        x,
+    )
 
 
 @pytest.mark.parametrize("kind", range(0, len(KINDS), 4))
@@ -77,7 +84,10 @@ def test_products_of_codes(kind: int) -> None:
     form = form_of(source, IndexedDense(), Tensor("w"), (rows, 256))
     assert isinstance(form, CodedByRows)
     weight = loaded(source, Tensor("w"), form, (rows, 256))
-    check({"product": lambda x: weight.matmul(x, out_dtype=FLOAT32)}, numbers(ROWS, 256))
+    check(
+        {"product": lambda x: weight.format.matmul(x, weight, None, None, out_dtype=FLOAT32)},
+        numbers(ROWS, 256),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
