@@ -61,7 +61,7 @@ class Samples:
     A prompt about to fork into n sequences has n samples behind its last token, a chunk that does
     not reach the end of its prompt has none, a row with guesses has one behind each. The position
     of a draw in its sequence, and with it all that came before, follows from the token in front of
-    it. Prompt log-probabilities, which draw nothing, go another way: `worker.prompt_logprobs` says
+    it. Prompt log-probabilities, which draw nothing, go another way: `worker.step_output` says
     why.
 
     Attributes:

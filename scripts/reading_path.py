@@ -69,7 +69,7 @@ PATH = (
     Stop("jax_engine/worker/step_plan.py", ("pack_step", "unpack_step"), "one array to the device"),
     Stop(
         "jax_engine/worker/compiled_steps.py",
-        ("CompiledSteps.__call__", "CompiledSteps._run", "CompiledSteps._step"),
+        ("CompiledSteps.__call__", "CompiledSteps._step"),
         "the compiled function: model, then sampler",
     ),
     Stop(

@@ -260,7 +260,8 @@ class StepPipeline:
             OutOfMemoryError: The device or the host has too little memory for it.
         """
         flight = self._flight
-        while flight and _useless(flight[0]):
+        # A step all of whose sequences have ended since it was planned gives nothing.
+        while flight and all(one.seq.finish_reason is not None for one in flight[0].plan.scheduled):
             flight.popleft()
             self._scheduler.drop_step()
         if not flight:
@@ -349,8 +350,3 @@ def _prompt_tokens(plan: SchedulerOutput) -> int:
     """The tokens of a step beyond one a sequence and its drafts."""
     drafts = sum([len(item.drafts) for item in plan.scheduled])
     return plan.num_batched_tokens - len(plan.scheduled) - drafts
-
-
-def _useless(step: StepInFlight) -> bool:
-    """Whether all sequences of a step have ended since it was planned."""
-    return all(item.seq.finish_reason is not None for item in step.plan.scheduled)

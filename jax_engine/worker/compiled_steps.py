@@ -136,32 +136,22 @@ class CompiledSteps:
         if self.mesh is not None:
             packed, previous = self.mesh.everywhere((packed, previous))
         more = () if stream is None else (stream,)
-        kv_cache, output = self._run(shape, kv_cache, packed, previous, *more)
+        step: Any
+        if self.enforce_eager:
+            step, packed = self.function(shape, kv_cache)[0], jnp.asarray(packed)
+        else:
+            step = self._compiled.get(shape) or self.prepare(shape, kv_cache)
+        kv_cache, output = step(self._held(shape), kv_cache, packed, previous, *more)
         return kv_cache, output if self.mesh is None else self.mesh.first(output)
 
-    def _run(
-        self, shape: StepShape, kv_cache: Any, packed: Any, *others: Any
-    ) -> tuple[Array, StepOutput]:
-        if self.enforce_eager:
-            step = self.function(shape, kv_cache)[0]
-            outputs: tuple[Array, StepOutput] = step(
-                self._held(shape), kv_cache, jnp.asarray(packed), *others
-            )
-            return outputs
-        compiled = self._compiled.get(shape)
-        if compiled is None:
-            compiled = self.prepare(shape, kv_cache)
-        outputs = compiled(self._held(shape), kv_cache, packed, *others)
-        return outputs
-
     def _held(self, shape: StepShape) -> list[Array]:
-        """What a step reads: the weights, and behind them the slots if it may have adapters."""
-        slots = self._slots(shape)
-        return self.weights if slots is None else [*self.weights, *slots.arrays]
+        """What a step reads: the weights, and behind them the slots of adapters.
 
-    def _slots(self, shape: StepShape) -> AdapterSlots | None:
-        """The slots, if a step has adapters, or might have some where a branch costs nothing."""
-        return self.slots if shape.lora or not this_device().branches_wait else None
+        Without these if the step has no adapters and a branch for them would cost something.
+        """
+        if self.slots is None or (this_device().branches_wait and not shape.lora):
+            return self.weights
+        return [*self.weights, *self.slots.arrays]
 
     def has(self, shape: StepShape) -> bool:
         """Whether a step of this shape can run at once."""

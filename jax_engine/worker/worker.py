@@ -32,7 +32,6 @@ from jax_engine.sampling.sampling_inputs import SamplerStages, stages_needed
 from jax_engine.step import (
     Capabilities,
     HiddenStates,
-    Moves,
     PreemptionCosts,
     RequestSetup,
     SampleLogprobs,
@@ -211,7 +210,10 @@ class Worker:
                 )
             self.slots.write(slot, adapter)
         self.setups.update([(setup.number, setup) for setup in step.opened])
-        self._move_blocks(step.moves)
+        if any(step.moves):  # most steps move nothing
+            self.kv_cache.swap_in(step.moves.swap_in)
+            self.kv_cache.swap_out(step.moves.swap_out)
+            self.kv_cache.copy(step.moves.copy)
         digest = self._digest(step)
         ticket = (
             self._start(step, digest, stream) if step.rows else Ticket(None, None, 0, HostOutputs())
@@ -343,11 +345,6 @@ class Worker:
             self.slots.make()
         self._last_tokens, self._launched = self._no_tokens, 0
         self.kv_cache.recover()
-
-    def _move_blocks(self, moves: Moves) -> None:
-        self.kv_cache.swap_in(moves.swap_in)
-        self.kv_cache.swap_out(moves.swap_out)
-        self.kv_cache.copy(moves.copy)
 
 
 def _sampled(ticket: Ticket) -> SamplerOutput:

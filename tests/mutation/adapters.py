@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/worker/compiled_steps.py",
         PLAN,
-        ("if shape.lora or not this_device().branches_wait", "if not this_device().branches_wait",
+        ("(this_device().branches_wait and not shape.lora)", "this_device().branches_wait",
          "where branches wait no step has adapters"),
         ("adapters.slot[index]", "adapters.slot[:rows]", "heads take other rows' adapters"),
     ),
