@@ -1,6 +1,7 @@
 """W8A8 as weight formats: both have the oracle's products to the bit, and hence each other's."""
 
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import jax
@@ -54,12 +55,14 @@ def _run(
     arrays: Any, given: Any, *, method: str, matrix: Matrix, form: W8A8, options: Any
 ) -> jax.Array:
     weight = Weight(arrays, matrix=matrix, format=form)
-    found: jax.Array = getattr(weight, method)(**given, **dict(options))
+    product = getattr(form, method)
+    left_out = {"layer", "num_rows"} & signature(product).parameters.keys() - given.keys()
+    found: jax.Array = product(weight=weight, **dict.fromkeys(left_out), **given, **dict(options))
     return found
 
 
 def run(weight: Weight, method: str, given: dict[str, Any], **options: Any) -> np.ndarray:
-    """What a method of a weight computes inside a compiled step. Each shape is compiled once."""
+    """What a method of a weight's format computes in a compiled step. A shape is compiled once."""
     static: dict[str, Any] = {"matrix": weight.matrix, "form": weight.format}
     named = tuple(sorted(options.items()))
     return np.asarray(_run(dict(weight.arrays), given, method=method, options=named, **static))
