@@ -14,7 +14,7 @@ HANG_S = 900.0  # a hundred times what the slowest of these waits takes on two i
 PATIENT = f"""
 import sys
 from jax_engine.serving import engine_client, stat_loggers, tracing
-from jax_engine.serving.api import web_page
+from jax_engine.serving.api import server, web_page
 engine_client.SILENCE_S = tracing.FLUSH_S = stat_loggers.WAIT_S = web_page.WAIT_S = {HANG_S}
 from jax_engine.cli import main
 sys.exit(main(sys.argv[1:]))
