@@ -215,33 +215,34 @@ def test_embeddings_and_timeouts(llm: AsyncLLM, checkpoint: Path, run: Run) -> N
     assert late.outputs[0].finish_reason == "abort" and late.outputs[0].stop_reason == "timeout"
 
 
-def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, run: Run) -> None:
+def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, checkpoint: Path, run: Run) -> None:
     """Its process goes on to say that it lives, and for how long the step has run."""
+    assert run(after_a_step_of(299.0, llm)) is None
+    stalled = AsyncLLM(str(checkpoint), **SETTINGS)
+    assert "has run for 301 s" in str(run(after_a_step_of(301.0, stalled)))
+    stalled.shutdown()
+
+
+async def after_a_step_of(seconds: float, llm: AsyncLLM) -> str | None:
+    """What is wrong with an engine whose step has run for so long."""
     context = zmq.Context()
     reports = connect(context, zmq.PUSH, f"{llm._engines._clients[0]._folder}/{REPORTS}")
-
-    async def after(seconds: float) -> str | None:
-        """What is wrong then."""
-        await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
-        os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
-        try:
-            while llm._engines._clients[0].step_seconds != seconds:
-                reports.send(encode(Beat(seconds)))  # again, behind a true one that had been sent
-                await asyncio.sleep(0.01)
-            if not llm.errored:
-                return None
-            with pytest.raises(EngineDeadError) as told:
-                await llm.check_health()
-            assert str(told.value) == str(llm.dead_error)
-            return str(told.value)
-        finally:
+    await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
+    os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
+    try:
+        while llm._engines._clients[0].step_seconds != seconds:
+            reports.send(encode(Beat(seconds)))  # again, behind a true one that had been sent
+            await asyncio.sleep(0.01)
+        if not llm.errored:
+            return None
+        with pytest.raises(EngineDeadError) as told:
+            await llm.check_health()
+        assert str(told.value) == str(llm.dead_error)
+        return str(told.value)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it may have been killed by now
             os.kill(llm.engine_pid, signal.SIGCONT)
-
-    assert "has run for 301 s" in str(run(after(301.0)))
-    while llm.errored:
-        run(asyncio.sleep(0.05))
-    assert run(after(299.0)) is None
-    context.destroy(linger=1000)
+        context.destroy(linger=1000)
 
 
 def test_another_loop_may_go_on(llm: AsyncLLM) -> None:
