@@ -97,7 +97,7 @@ REST: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear.py",
         PLAIN,
-        ("take_rows(token_ids)", "take_rows(token_ids + 1)", "the next token's vector"),
+        ("self.weight, token_ids)", "self.weight, token_ids + 1)", "the next token's vector"),
     ),
     *plant(
         f"{FOLDER}/batch.py",
