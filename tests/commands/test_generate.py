@@ -19,9 +19,6 @@ SAY: Any = [{"role": "user", "content": "hi"}]
 class Scripted(ScriptedLLM):
     starts = 0
 
-    def shutdown(self) -> None:
-        pass
-
 
 @pytest.fixture
 def scripted(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:

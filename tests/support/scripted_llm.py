@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,7 +79,15 @@ class ScriptedLLM:
         return self.tokenizer
 
     def text_encoder(self) -> TextEncoder:
+        return self._encoder
+
+    @cached_property
+    def _encoder(self) -> TextEncoder:
         return TextEncoder(self.tokenizer, self.max_model_len)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Ends the threads that tokenise, as that of an `AsyncLLM` does."""
+        self._encoder.close()
 
     def default_pooling(self, task: Any) -> PoolingParams:
         return PoolingParams(task=task)
