@@ -7,6 +7,7 @@
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -40,8 +41,15 @@ STEPS = {
     "olmoe-1b-7b": "OLMoE 1B-7B, bfloat16",
 }
 ADAPTED, TWIN = "-adapters", "XLA's twin"  # steps with eight adapters of rank 16
-PRODUCTS = {"qkv": "q, k and v", "gate_up": "gate and up", "down": "down"}
-RANKS, ADAPTER_TOKENS = (16, 64), (32, 512)
+PRODUCTS = {  # and the ranks of their adapters
+    "qkv": ("q, k and v", (16, 64)),
+    "gate_up": ("gate and up", (16, 64)),
+    "down": ("down", (16, 64)),
+    "experts_gate_up": ("gate and up of 128 experts", (16,)),
+    "experts_down": ("down of 128 experts", (16,)),
+}
+ADAPTER_TOKENS = (32, 512)
+ADAPTED_STEPS = {"llama-3.1-8b": "Llama-3.1-8B", "olmoe-1b-7b": "OLMoE 1B-7B"}
 GRAPHS = ("llama-3.1-8b", "olmoe-1b-7b")
 _RESOURCES = ("launches of a layer", "graphs of a step", "temporaries")
 STEP_ROWS, CARDS = (1, 32), ("h200", "a100")
@@ -63,11 +71,16 @@ def globs_with_adapters() -> list[str]:
     return [
         *(
             f"low_rank/mosaic/{product}-r{rank}-{tokens}"
-            for product in PRODUCTS
-            for rank in RANKS
+            for product, (_, ranks) in PRODUCTS.items()
+            for rank in ranks
             for tokens in ADAPTER_TOKENS
         ),
-        *(f"step/llama-3.1-8b{suffix}/decode-{n}" for suffix in ("", ADAPTED) for n in STEP_ROWS),
+        *(
+            f"step/{model}{suffix}/decode-{rows}"
+            for model in ADAPTED_STEPS
+            for suffix in ("", ADAPTED)
+            for rows in STEP_ROWS
+        ),
     ]
 
 
@@ -144,10 +157,10 @@ def codes_table() -> str:
 def adapters_table() -> str:
     """Products with eight adapters on an H200."""
     header = ["a product with eight adapters", "registers", "spills"]
-    header += [f"temporaries, {tokens} rows" for tokens in ADAPTER_TOKENS]
+    header += [f"temporaries, {tokens} tokens" for tokens in ADAPTER_TOKENS]
     lines = []
-    for product, words in PRODUCTS.items():
-        for rank in RANKS:
+    for product, (words, ranks) in PRODUCTS.items():
+        for rank in ranks:
             few, many = (
                 _case("h200", f"low_rank/mosaic/{product}-r{rank}-{tokens}", ADAPTERS)
                 for tokens in ADAPTER_TOKENS
@@ -158,17 +171,19 @@ def adapters_table() -> str:
 
 
 def adapted_steps_table() -> str:
-    """A decode step of the 8B with adapters beside one without."""
-    header = ["a decode step of Llama-3.1-8B", *_RESOURCES]
+    """Decode steps with adapters beside those without."""
+    header = ["a decode step of", *_RESOURCES]
     lines = []
-    for card, by in (("h200", "the kernels"), ("a100", TWIN)):
-        for rows in STEP_ROWS:
-            for suffix, words in (("", "without adapters"), (ADAPTED, f"with, by {by}")):
-                found = _case(card, f"step/llama-3.1-8b{suffix}/decode-{rows}", ADAPTERS)
-                of = f"{rows} sequence{'s' * (rows > 1)} on an {card.upper()}, {words}"
-                starts = found["starts"]
-                cells = [found["launches"], starts["graphs"], f"{found['temporary_mb']:,} MB"]
-                lines.append([of, *map(str, cells)])
+    cards = (("h200", "the kernels"), ("a100", TWIN))
+    for (model, name), (card, by), rows in itertools.product(
+        ADAPTED_STEPS.items(), cards, STEP_ROWS
+    ):
+        for suffix, words in (("", "without adapters"), (ADAPTED, f"with, by {by}")):
+            found = _case(card, f"step/{model}{suffix}/decode-{rows}", ADAPTERS)
+            of = f"{name}, {rows} sequence{'s' * (rows > 1)} on an {card.upper()}, {words}"
+            starts = found["starts"]
+            cells = [found["launches"], starts["graphs"], f"{found['temporary_mb']:,} MB"]
+            lines.append([of, *map(str, cells)])
     return _table(header, lines, ADAPTERS)
 
 

@@ -59,11 +59,13 @@ class Router(nnx.Module):  # type: ignore[misc]
         self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
         """The experts of each token, and their weights. Of equal scores, the first expert wins."""
-        spec, wide = self.spec, x.astype(jnp.float32)
+        spec = self.spec
         logits = self.weight.format.matmul(
-            wide, self.weight, layer, batch.num_tokens, out_dtype=jnp.dtype(jnp.float32)
-        )
-        low = low_rank_of(self.slots, wide, batch.adapters, layer)
+            x.astype(jnp.float32), self.weight, layer, batch.num_tokens,
+            out_dtype=jnp.dtype(jnp.float32),
+        )  # fmt: skip
+        # Kernels for adapters widen x themselves.
+        low = low_rank_of(self.slots, x, batch.adapters, layer)
         if low is not None:
             logits = low.added_to(logits)
         if self.bias is not None:

@@ -30,14 +30,11 @@ def add_low_rank_on_gpu(
 ) -> Float[Array, "T out"]:
     """See `xla.add_low_rank`, which computes what the kernels lack, and on GPUs that have none.
 
-    They lack slots of which each row has one of many: a tile of rows would read too many.
-
     Args:
         backend: "mosaic" for the kernels, or an error if they lack the call.
     """
     a, b, halves = low.arrays[A], low.arrays[B], low.layout.halves
-    by_tiles = not low.layout.choices and low_rank.has_kernel(out, low.x, a, b, halves)
-    if backend is None and not by_tiles:
+    if backend is None and not low_rank.has_kernel(out, low.x, a, b, halves):
         return xla.add_low_rank(out, low)
     slot, tiles = low.rows.slot, low.rows.tiles
     found: Array = low_rank.add_low_rank(

@@ -141,13 +141,10 @@ class AdapterRows(NamedTuple):
 
 def sort_rows(slot: Int[Array, " T"], slots: int) -> AdapterRows:
     """Sorts rows by their slots."""
-    return _sorted(slot, slots)._replace(tiles=make_tiles(slot, slots))
-
-
-def _sorted(slot: Int[Array, " T"], slots: int) -> AdapterRows:
     order = jnp.argsort(slot, stable=True).astype(jnp.int32)
     before = slot[:, None] < jnp.arange(slots + 2)
-    return AdapterRows(slot, order, before.sum(axis=0, dtype=jnp.int32))
+    starts = before.sum(axis=0, dtype=jnp.int32)
+    return AdapterRows(slot, order, starts, make_tiles(slot, slots))
 
 
 def rows_that_choose(
@@ -165,7 +162,7 @@ def rows_that_choose(
     pair = jnp.where(
         (slot > 0) & (choice < layout.choices), (slot - 1) * layout.choices + choice + 1, 0
     )
-    return _sorted(pair, layout.pairs)
+    return sort_rows(pair, layout.pairs)
 
 
 class LowRank(NamedTuple):

@@ -49,7 +49,7 @@ BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_ke
 MAX_ROWS = 256
 # Kernels and copies that a layer of a step that decodes may start.
 LAUNCHES, LAUNCHES_OF_CODES, LAUNCHES_OF_EXPERTS = 16, 25, 33
-LAUNCHES_INVARIANT, LAUNCHES_WITH_ADAPTERS = 17, 27
+LAUNCHES_INVARIANT, LAUNCHES_WITH_ADAPTERS, LAUNCHES_OF_ADAPTED_EXPERTS = 17, 27, 54
 
 _LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
 _LLAMA3: dict[str, Any] = _LLAMA | {
@@ -121,7 +121,7 @@ CACHES = {"smollm2-135m-kv-fp8": "float8_e4m3fn", "smollm2-135m-kv-int8": "int8"
 # With each step in one CUDA graph (`cudagraph_mode="FULL"`).
 ONE_GRAPH = ("llama-3.2-1b", "llama-3.1-8b", "olmoe-1b-7b")
 # With adapters: how many, and their ranks.
-ADAPTERS = {"smollm2-135m": (8, 16), "llama-3.1-8b": (8, 16)}
+ADAPTERS = {"smollm2-135m": (8, 16), "llama-3.1-8b": (8, 16), "olmoe-1b-7b": (8, 16)}
 # With `batch_invariant`.
 INVARIANT = ("smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
 SHAPES = {
@@ -235,7 +235,7 @@ def _launches(
     config: ModelConfig, kind: Kind | None, batch_invariant: bool, shape: StepShape
 ) -> int:
     if shape.lora:
-        return LAUNCHES_WITH_ADAPTERS
+        return LAUNCHES_OF_ADAPTED_EXPERTS if config.spec.experts else LAUNCHES_WITH_ADAPTERS
     if batch_invariant:
         return LAUNCHES_INVARIANT
     if config.spec.experts:

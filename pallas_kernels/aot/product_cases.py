@@ -98,11 +98,21 @@ def _grouped_product(backend: str, rows: int) -> Program:
 
 
 def low_rank_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Products of eight adapters, by product of a layer of Llama-3.1-8B, ranks and tokens."""
+    """Products of eight adapters, by product, ranks and tokens.
+
+    The products are those of a layer of Llama-3.1-8B, and of the 128 experts of Qwen3-30B-A3B, of
+    which a token has eight.
+    """
     return {
         f"low_rank/mosaic/{product}-r{rank}-{tokens}": partial(_low_rank, product, rank, tokens)
-        for product in ("qkv", "down", "gate_up")
-        for rank in (16, 64, 128 if product == "qkv" else 256)
+        for product, ranks in {
+            "qkv": (16, 64, 128),
+            "down": (16, 64, 256),
+            "gate_up": (16, 64, 256),
+            "experts_gate_up": (16,),
+            "experts_down": (16,),
+        }.items()
+        for rank in ranks
         for tokens in (1, 32, 512)
         if "mosaic" in target.backends
     }
@@ -114,20 +124,24 @@ def _low_rank(product: str, rank: int, tokens: int) -> Program:
         "qkv": (4096, (4096, 1024, 1024)),
         "down": (14336, (4096,)),
         "gate_up": (4096, (14336, 14336)),
+        "experts_gate_up": (2048, (768, 768)),
+        "experts_down": (768, (2048,)),
     }[product]
+    experts, chosen = (128, 8) if "experts" in product else (1, 1)
+    slots, rows = 8 * experts, tokens * chosen
     halves = [
         (sum(sizes[:part]) + start, 16, part)
         for part, size in enumerate(sizes)
         for start in range(0, size, 16)
     ]
-    if product == "gate_up":
+    if "gate_up" in product:
         both = zip(halves[: len(halves) // 2], halves[len(halves) // 2 :], strict=True)
         halves = [half for pair in both for half in pair]
-    a = array((LAYERS, 8, len(sizes) * rank // 16, in_size // 2, 32), jnp.bfloat16)
-    b = array((LAYERS, 8, len(halves) // 2, rank + 8, 32), jnp.bfloat16)
+    a = array((LAYERS, slots, len(sizes) * rank // 16, in_size // 2, 32), jnp.bfloat16)
+    b = array((LAYERS, slots, len(halves) // 2, rank + 8, 32), jnp.bfloat16)
 
     def add(out: Any, x: Any, a: Any, b: Any, slot: Any) -> Any:
-        tiles = make_tiles(slot, 8)
+        tiles = make_tiles(slot, slots)
 
         def layer(out: Any, number: Any) -> tuple[Any, None]:
             found = add_low_rank(
@@ -139,8 +153,8 @@ def _low_rank(product: str, rank: int, tokens: int) -> Program:
         return lax.scan(layer, out, jnp.arange(LAYERS, dtype=jnp.int32))[0]
 
     arguments = (
-        array((tokens, sum(sizes)), jnp.bfloat16),
-        array((tokens, in_size), jnp.bfloat16),
-        *(a, b, array((tokens,))),
+        array((rows, sum(sizes)), jnp.bfloat16),
+        array((rows, in_size), jnp.bfloat16),
+        *(a, b, array((rows,))),
     )
     return Program(add, arguments, watched=watch(None, [a.shape, b.shape]))

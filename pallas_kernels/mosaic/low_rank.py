@@ -99,7 +99,7 @@ def _shrink_body(
     a: Any,  # [L * S * blocks, in, 16]
     row_slot: Any,  # [NT * 64]
     count: Any,  # [NT]
-    tile_slots: Any,  # [NT, S]
+    tile_slots: Any,  # [NT, K]
     layer: Any,  # [1]
     sums: Any,  # [splits, T, blocks * 16]
     *,
@@ -184,7 +184,7 @@ def _expand_body(
     b: Any,  # [L * S * panels, R + 8, 32]
     row_slot: Any,  # [NT * 64]
     count: Any,  # [NT]
-    tile_slots: Any,  # [NT, S]
+    tile_slots: Any,  # [NT, K]
     layer: Any,  # [1]
     of_half: Any,  # [blocks, halves, 3]: its first column of the product, 16, and its part
     result: Any,  # [T, out]

@@ -24,12 +24,12 @@ class Tiles(NamedTuple):
     Attributes:
         slot: of each row, up to whole tiles of ROWS; 0: it has no adapter.
         busy: how many adapters a tile's rows have.
-        slots: these adapters' slots, counted from 0, in front.
+        slots: these adapters' slots, counted from 0, in front; K is as many as can be in one tile.
     """
 
     slot: Int[Array, " rows"]
     busy: Int[Array, " NT"]
-    slots: Int[Array, "NT S"]
+    slots: Int[Array, "NT K"]
 
 
 def rows_of(rows: int) -> int:
@@ -58,10 +58,11 @@ def tiles_of(slot: Int[Array, " T"], slots: int) -> Tiles:
     tiles = -(-len(slot) // rows_of(len(slot)))
     whole = jnp.pad(slot, (0, tiles * ROWS - len(slot)))
     number = jnp.arange(slots, dtype=jnp.int32)
+    places = number[: rows_of(len(slot))]
     present = (whole.reshape(tiles, ROWS)[:, :, None] == number + 1).any(axis=1)
     place = jnp.where(present, jnp.cumsum(present, axis=1, dtype=jnp.int32) - 1, slots)
     # [NT, slot, place]: each slot goes to its place.
-    held = jnp.where(place[:, :, None] == number, number[:, None], 0).sum(axis=1, dtype=jnp.int32)
+    held = jnp.where(place[:, :, None] == places, number[:, None], 0).sum(axis=1, dtype=jnp.int32)
     return Tiles(whole, present.sum(axis=1, dtype=jnp.int32), held)
 
 

@@ -1,5 +1,6 @@
 """What adapters add to products by the kernels for GPUs, interpreted, against NumPy in float64."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_interpret_mode
 
 from jax_engine.operations import table, xla
-from jax_engine.weights.low_rank import A, B, LowRank, halves_of
+from jax_engine.weights.low_rank import A, B, LowRank, halves_of, rows_that_choose, sort_rows
 from pallas_kernels.device import interpreting
 from pallas_kernels.low_rank import add_low_rank, has_kernel, make_tiles
 from pallas_kernels.mosaic.low_rank_plan import (
@@ -120,6 +121,29 @@ def test_more_adapters_than_stages_in_one_tile() -> None:
     close(added(case, out), case, out)
 
 
+@pytest.mark.parametrize("rows", [5, 70])
+def test_each_row_has_one_of_many_matrices(rows: int) -> None:
+    """As in a mixture: two adapters of 40 experts, more than a tile has rows."""
+    rng, choices = np.random.default_rng(0), 40
+    token, expert = np.arange(rows) // 2, rng.integers(0, choices + 1, rows)
+    adapter = rng.integers(0, 3, -(-rows // 2))
+    pairs = np.where(adapter[token] > 0, (adapter[token] - 1) * choices + expert + 1, 0)
+    pairs = np.where(expert < choices, pairs, 0)  # the last one is another device's
+    case = make(
+        0, rows=pairs.tolist(), in_size=64, sizes=[32],
+        ranks=[[rank] for rank in rng.integers(0, 17, 2 * choices)], max_rank=16, biased=True,
+        **BF16,
+    )  # fmt: skip
+    layout = replace(case.layout, slots=2, choices=choices)
+    of_tokens = sort_rows(jnp.asarray(adapter, jnp.int32), 2)
+    own = rows_that_choose(of_tokens, jnp.asarray(token), jnp.asarray(expert), layout)
+    assert own.slot.tolist() == pairs.tolist()
+    out = products(case)
+    found = _add(out, case.x, case.arrays, jnp.int32(case.layer), own, layout=layout)
+    close(np.asarray(found), case, out)
+    assert found[pairs == 0].tobytes() == out[pairs == 0].tobytes()
+
+
 @pytest.mark.slow
 def test_a_row_is_the_same_whatever_is_beside_it() -> None:
     """Alone, among few and among many, of other adapters, in another order and another slot."""
@@ -190,14 +214,16 @@ def test_i48_no_races(slots: int) -> None:
         close(added(case, out), case, out)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=3 * ROWS))
-def test_each_tile_knows_its_adapters(slot: list[int]) -> None:
-    found, rows = tiles_of(jnp.array(slot, jnp.int32), 5), rows_of(len(slot))
+@example([*range(1, 101)], 100)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=3 * ROWS), st.sampled_from([5, 100]))
+def test_each_tile_knows_its_adapters(slot: list[int], slots: int) -> None:
+    found, rows = tiles_of(jnp.array(slot, jnp.int32), slots), rows_of(len(slot))
     assert found.slot.tolist() == slot + [0] * (len(found.slot) - len(slot))
     assert len(found.busy) == -(-len(slot) // rows)
-    for tile, (count, slots) in enumerate(zip(*map(np.asarray, found[1:]), strict=True)):
+    assert found.slots.shape == (len(found.busy), min(slots, rows))
+    for tile, (count, held) in enumerate(zip(*map(np.asarray, found[1:]), strict=True)):
         own = set(slot[tile * rows : (tile + 1) * rows]) - {0}
-        assert [number + 1 for number in slots[:count]] == sorted(own)
+        assert [number + 1 for number in held[:count]] == sorted(own)
 
 
 @pytest.mark.parametrize(
