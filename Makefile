@@ -48,7 +48,8 @@ PROPERTIES := -m hypothesis $(PARALLEL) tests/reference reference
 REST := $(PARALLEL) --ignore=tests/reference --ignore=reference
 # A share of the slow tests and of the cases of tests with parameters, and few random examples.
 SEED ?= 0
-SHARE := --share 10 --share-seed $(SEED)
+# The slowest tests are named at the end: `slow` marks those that take ten seconds.
+SHARE := --share 10 --share-seed $(SEED) --durations 50 --durations-min 5
 test: export HYPOTHESIS_PROFILE ?= few
 test: coverage
 	$(BIN)/python -m pytest $(PROPERTIES)

@@ -1,7 +1,7 @@
 """What has happened in a run of the tests, by name and how often, and what must have.
 
 A property that was never put to the test holds, too. So a run that has all tests of the engine's
-suites, with all cases and no fewer examples than usual, fails if something that these are there for
+suites, with all cases, as much time as they take and no fewer examples than usual, fails if something that these are there for
 never happened, however green they are. The
 simulation does the same with its own list.
 """
@@ -62,7 +62,8 @@ class Sometimes:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         few = settings.default.max_examples < settings.get_profile("dev").max_examples
-        if session.config.getoption("--share") == EVERYTHING and not few:
+        option = session.config.getoption
+        if option("--share") == EVERYTHING and option("--minutes") is None and not few:
             self.whole = self.whole or are_whole(session.items)
 
     @pytest.hookimpl(optionalhook=True)
