@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support import sometimes
+from tests.support.share import EVERYTHING
 from tests.support.sometimes import MUST_HAPPEN, SUITES, Sometimes, are_whole
 
 
@@ -57,3 +59,21 @@ def test_a_run_is_whole_if_no_test_of_the_suites_is_missing(request) -> None:
     assert not are_whole([one for one in items if one.module is not modules[0]])
     name = items[0].originalname
     assert not are_whole([one for one in items if one.originalname != name])
+
+
+@pytest.mark.parametrize(
+    ("given", "whole"),
+    [({}, True), ({"--share": 50}, False), ({"--minutes": 4.0}, False)],
+)
+def test_a_run_that_leaves_tests_out_is_not_whole(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], whole: bool
+) -> None:
+    monkeypatch.setattr(sometimes, "are_whole", lambda _: True)
+    options = {"--share": EVERYTHING, "--minutes": None} | given
+    session: Any = SimpleNamespace(config=SimpleNamespace(getoption=options.get), items=[])
+    monkeypatch.setattr(sometimes, "settings", SimpleNamespace(
+        default=settings.get_profile("dev"), get_profile=settings.get_profile
+    ))  # fmt: skip
+    plugin = Sometimes()
+    plugin.pytest_collection_finish(session)
+    assert plugin.whole is whole

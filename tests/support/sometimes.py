@@ -1,9 +1,9 @@
 """What has happened in a run of the tests, by name and how often, and what must have.
 
 A property that was never put to the test holds, too. So a run that has all tests of the engine's
-suites, with all cases, as much time as they take and no fewer examples than usual, fails if something that these are there for
-never happened, however green they are. The
-simulation does the same with its own list.
+suites, with all cases, no fewer examples than usual and no limit in minutes, fails if something
+that these are there for never happened, however green they are. The simulation does the same with
+its own list.
 """
 
 from collections import Counter
