@@ -189,7 +189,7 @@ def test_pull_says_where_a_model_is(
 def test_it_says_what_each_number_of_devices_would_hold(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 9 heads and 3 KV heads of 8 numbers, in float32."""
+    """The model has 9 heads and 3 KV heads of 8 numbers, in float32."""
     monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 36}
     path, _ = tiny_llama(tmp_path / "tiny", **heads)

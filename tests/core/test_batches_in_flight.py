@@ -58,7 +58,7 @@ def test_each_step_takes_its_share_of_what_waits(stages: int, shares: list[int])
 
 
 def test_steps_that_have_become_unequal_become_equal_again() -> None:
-    """Of six in two steps, two of the first end: the next steps have two of the four each."""
+    """Six requests run in two steps. When two end, the next steps have two of the four each."""
     scheduler = make_scheduler(max_concurrent_batches=2)
     for i in range(6):
         scheduler.add_group(make_group(str(i), 3))

@@ -93,7 +93,7 @@ def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None
 
 
 def test_a_batch_is_added_whole_or_not_at_all(llm, fresh_tokens) -> None:
-    """Of three prompts none stays, wherever it is raised."""
+    """Wherever the error is raised, none of the three prompts stays."""
     engine, params = llm.llm_engine, SamplingParams(max_tokens=2, seed=1)
     running = engine._running
 

@@ -64,7 +64,7 @@ def news_engine(words: Words) -> LLMEngine:
 
 
 def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[News]:
-    """Of all steps of one request, which is aborted before one of them."""
+    """News of all steps of one request, which is aborted before step `abort_at`."""
     engine = news_engine(words)
     engine.add_request("a", PROMPT, params)
     found: list[Any] = []

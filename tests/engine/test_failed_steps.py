@@ -65,7 +65,7 @@ def two_steps(engine: LLMEngine) -> None:
 
 @pytest.fixture(scope="module")
 def lines_of_other_steps() -> list[Place]:
-    """Of two steps of an engine that has room for all, from their plan to their outputs."""
+    """Places in two steps of an engine that has room for all, from the plan to the outputs."""
     engine, _ = pair_without_device(replace(TIGHT, num_gpu_blocks=60, block_size=1), ahead=True)
     add_all(engine)
     engine.step()

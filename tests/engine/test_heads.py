@@ -62,7 +62,7 @@ def llms(models: dict[str, Path]) -> dict[str, LLM]:
 
 
 def hidden(llms: dict[str, LLM], task: Any) -> list[np.ndarray]:
-    """Of the decoder without a head."""
+    """What the decoder without a head gives."""
     raw = PoolingParams(normalize=False)
     outputs = llms["plain"].encode(PROMPTS, raw, pooling_task=task, use_tqdm=False)
     return [one.outputs.data for one in outputs]

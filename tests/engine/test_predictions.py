@@ -57,7 +57,7 @@ def test_a_prediction_that_is_right_saves_steps(method: str, ahead: bool) -> Non
     engine = small_engine(speculation=METHODS[method], ahead=ahead)
     output, [again], steps = run(engine, text)
     assert again == text and steps == 1 + 6
-    # Of 23 tokens five are drawn behind three right guesses; the last step has two of them
+    # 23 tokens: five are drawn behind three right guesses; the last step has two of them
     assert counts(output.metrics) == (3 * 5 + 2, 0)
     assert output.metrics.num_draft_tokens == 3 * 5 + 2
 
@@ -143,8 +143,7 @@ def test_a_prediction_is_not_cached_and_takes_no_block() -> None:
 
 
 def test_no_other_request_guesses_from_it() -> None:
-    """Of suffix decoding, which keeps outputs of earlier requests: an output is kept, and the
-    prediction beside it is not."""
+    """Suffix decoding keeps outputs of earlier requests, but not the predictions beside them."""
     _, [text], _ = run(small_engine())
     one_token = {"max_tokens": 1, "seed": 1}
     found = []

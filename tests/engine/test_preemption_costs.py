@@ -126,7 +126,7 @@ def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(tiny, monkeyp
 
 
 def test_a_token_costs_what_it_does_in_the_best_step(tiny, monkeypatch) -> None:
-    """Of each size the faster round; of sizes up to the first slow one the least for a token."""
+    """Each size counts by its faster round. The cheapest size up to the first slow one decides."""
     llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     rounds = {4: [0.03, 0.02], 8: [0.016, 0.02], 16: [0.06, 0.08], 32: [0.0, 0.0]}
     monkeypatch.setattr(preemption_costs, "_compiled_sizes", lambda *_: list(rounds))

@@ -74,7 +74,7 @@ def hold_pair(asked: list[Asked], words: Words, *, ahead: bool, **changes: Any) 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", GIVEN)
 def test_outputs(name: str, kind: RequestOutputKind) -> None:
-    """Of requests that share their steps; with stop strings, in chunks, one step ahead."""
+    """Requests share their steps, with stop strings, in chunks, and one step ahead."""
     allowed = kind is not RequestOutputKind.DELTA
     given = [one for one in GIVEN[name] if allowed or one.get("best_of") is None or name == "beams"]
     for (i, words), ahead in product(enumerate(VOCABULARIES), [False, True]):

@@ -168,7 +168,7 @@ def test_requests_that_are_not_accepted() -> None:
 
 @pytest.mark.parametrize("kind", RequestOutputKind)
 def test_where_the_end_of_an_aborted_request_goes(kind: RequestOutputKind) -> None:
-    """Of deltas behind those of the last step, which the caller may not have read yet."""
+    """With deltas it follows those of the last step, which the caller may not have read yet."""
     engine = small_engine()
     engine.add_request("mine", [0], replace(DRAW, output_kind=kind))
     engine.step()

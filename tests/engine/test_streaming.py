@@ -40,7 +40,7 @@ def joined(deltas: list) -> dict[int, tuple]:
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("at", [0, 3])
 def test_an_abort_amid_the_outputs_of_a_step_keeps_deltas_in_order(llms, ahead, at) -> None:
-    """Of requests that were looked at, and of those to come; what was held back comes last."""
+    """Requests before and behind the aborted one keep their order; text held back comes last."""
     engine, names = llms[ahead].llm_engine, ["a", "b", "c"]
     stop = ["\u0000\u0001"]
     params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True, stop=stop)

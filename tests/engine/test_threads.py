@@ -63,7 +63,7 @@ def params(seed: int, **changes: Any) -> SamplingParams:
 
 
 def workload(i: int) -> tuple[list[list[int]], list[SamplingParams]]:
-    """Of one thread: one to four prompts of its own, of different lengths."""
+    """One thread's own prompts, one to four of different lengths, and their parameters."""
     rng = random.Random(i)
     prompts = [
         [3 + i, *rng.choices(range(3, VOCAB), k=rng.randint(0, 9))] for _ in range(1 + i % 4)
@@ -72,7 +72,7 @@ def workload(i: int) -> tuple[list[list[int]], list[SamplingParams]]:
 
 
 def test_many_threads_get_what_they_get_alone(llm) -> None:
-    """Of other sizes and other lengths, several calls a thread; each sees its own outputs only."""
+    """Each thread makes calls of its own sizes and lengths, and sees only its own outputs."""
     alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(12)]
 
     def call(i: int) -> list[Any]:

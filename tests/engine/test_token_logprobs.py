@@ -24,7 +24,7 @@ SUM = 1 + exp(-2) + 2 * exp(-1)  # of exp(logit - 800)
 
 
 def entries(lists: LogprobLists) -> dict[int, tuple[float, int]]:
-    """Of the one position: by token, in order."""
+    """(log-probability, rank) of each token at the only position, in order."""
     assert lists.counts == [len(lists.token_ids)] == [len(set(lists.token_ids))]
     return dict(zip(lists.token_ids, zip(lists.logprobs, lists.ranks, strict=True), strict=True))
 
@@ -66,7 +66,7 @@ def of_logits(token: int, rank: int) -> tuple[Any, int]:
 
 
 def test_all_of_the_vocabulary_is_computed_from_the_logits() -> None:
-    """Of the drawn token what the sampler said; the others without overflow, best first."""
+    """The drawn token keeps the sampler's number. The others do not overflow; best first."""
     found = sampled(SamplingParams(logprobs=-1))
     assert list(found) == [3, 1, 4, 5, 0, 2]
     assert found == {

@@ -205,7 +205,7 @@ def test_forks_go_on_where_their_parents_were(compiler, outputs, order) -> None:
 
 
 def _is_prefix(data: bytes) -> bool:
-    """Of (a|bb|aba)*c: runs of b of odd length only within aba."""
+    """Whether data begins a text of (a|bb|aba)*c: a run of b is odd only within aba."""
     return bool(re.fullmatch(rb"(a|bb|aba)*(b|ab)?", data))
 
 

@@ -7,7 +7,7 @@ from tests.kernels.cases import Case, Lengths, Sizes, make_case
 
 
 def seeds(sizes: Sizes | None = None) -> st.SearchStrategy[int]:
-    """Of contents. Hypothesis draws from no more than 24 bits uniformly."""
+    """Seeds of random contents. Hypothesis draws uniformly from 24 bits at most."""
     return st.integers(0, 2**24 - 1)
 
 
@@ -20,7 +20,7 @@ def lengths(sizes: Sizes, decode_only: bool = False) -> st.SearchStrategy[Length
 
 
 def long_lengths(sizes: Sizes) -> st.SearchStrategy[Lengths]:
-    """Of `sizes.long()`: the first context is longer than half of what there is room for."""
+    """Lengths for `sizes.long()`: the first context takes more than half of the room."""
     long = sizes.long()
 
     def stretch(lengths: Lengths, extra: int) -> Lengths:

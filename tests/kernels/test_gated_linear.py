@@ -39,7 +39,7 @@ def call(
 
 
 def gated(x: Any, stack: Any, *, rows: int | None = None, bias: Any = None) -> np.ndarray:
-    """Of the last layer of a stack that is not in panels yet, in the dtype of x."""
+    """The gated product with the last layer of a stack that is not in panels; in the dtype of x."""
     panels, width = panels_of(stack), stack.shape[1] // 2
     layer, count = jnp.int32(len(stack) - 1), jnp.int32(len(x) if rows is None else rows)
     return np.asarray(call(x, panels, bias, layer, count, width=width, dtype=x.dtype))

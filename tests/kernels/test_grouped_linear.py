@@ -26,7 +26,7 @@ GATES: dict[str, Any] = {
     "relu": lambda x: np.maximum(x, 0),
     "relu2": lambda x: np.maximum(x, 0) ** 2,
 }
-# Of each group: none, one, a tile, or more rows than a chunk of x may have.
+# Rows of each group: none, one, a tile, or more than a chunk of x may have.
 counts = st.lists(
     st.one_of(st.just(0), st.integers(1, 3), st.sampled_from([ROWS, ROWS + 1, MIN_TOKENS + 5])),
     min_size=1,

@@ -90,7 +90,7 @@ def test_chunks_of_several_panels_of_which_the_last_is_not_full(tokens: int, dty
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("out", "size"), [(50, 700), (577, LONG), (7, LONG + 1)])
 def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any) -> None:
-    """Of one row alone, of tiles of any size, and of several chunks of x."""
+    """Holds for one row alone, tiles of any size, and several chunks of x."""
     x, weight = numbers(0, 2 * CHUNK_ROWS + 9, size), numbers(1, out, size, dtype=dtype)
     whole = times(x, weight)
     for start, count in [(0, 1), (1, 2), (7, 4), (20, 9), (4, 66), (99, CHUNK_ROWS + 1)]:

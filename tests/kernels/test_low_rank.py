@@ -207,7 +207,7 @@ def _gated(x: Any, panels: Any, bias: Any, low: Any, *, layout: Any, width: int,
 @pytest.mark.parametrize("width", [1, 16, COLUMNS, COLUMNS + 5, 4 * COLUMNS + 17])
 @pytest.mark.parametrize("ranks", [[[4, 20], [0, 3], [2, 0]], [[8], [0], [16]]], ids=["two", "one"])
 def test_the_gate_comes_after_what_is_added(ranks: Any, width: int, dtype: Any) -> None:
-    """Of a module each for gate and up, and of one for both."""
+    """Gate and up have a module each, or one for both."""
     sizes = [width, width] if len(ranks[0]) == 2 else [2 * width]
     rows = np.random.default_rng(0).integers(0, 4, 45).tolist()
     case = make(

@@ -149,7 +149,7 @@ def test_rms_norm_of_infinity(dtype: Any) -> None:
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize(("heads", "dim"), [(1, 16), (3, 5), (2, 64)])
 def test_rows_take_the_weights_of_heads_in_turn(heads: int, dim: int, centred: bool) -> None:
-    """Of five tokens; the last one is padding."""
+    """The last of the five tokens is padding."""
     x, weight = numbers(0, 5 * heads, dim), numbers(1, heads, dim)
     bias = numbers(2, heads, dim) if centred else None
     rows = jnp.int32(4 * heads)

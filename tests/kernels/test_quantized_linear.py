@@ -163,7 +163,7 @@ def test_a_table_is_rounded_where_pairs_of_bfloat16_are_multiplied() -> None:
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[1], KINDS[4], KINDS[9]])
 @pytest.mark.parametrize("size", [600, 2 * PART + 33])
 def test_a_row_is_the_same_whatever_is_beside_it(size: int, kind: Kind, dtype: Any) -> None:
-    """Of one row alone, of tiles of any size, and of several chunks of x."""
+    """Holds for one row alone, tiles of any size, and several chunks of x."""
     rng, tokens = np.random.default_rng(0), 9 * MIN_TOKENS
     weight = packed([rows_of(rng, (kind,), [0] * 77, size)], (kind,))
     x = rng.standard_normal((tokens, size)).astype(np.float32)

@@ -19,7 +19,7 @@ DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 def gated(
     x: Any, codes: Any, scales: Any, bias: Any = None, rows: int = 1000, **more: Any
 ) -> np.ndarray:
-    """Of the last layer of a stack, in the dtype of x."""
+    """The gated product with the last layer of a stack, in the dtype of x."""
     options = {"width": codes.shape[-2] // 2, "activation": "relu", "dtype": x.dtype} | more
     index, count = jnp.int32(len(codes) - 1), jnp.int32(rows)
     held = packed(codes, scales, 2)

@@ -271,7 +271,7 @@ def test_routers_by_all_their_names(case: str, names: tuple[str, ...]) -> None:
 
 
 def test_shapes_of_experts_are_those_of_the_tensors() -> None:
-    """Of a tensor of all experts an expert is an element."""
+    """An expert is an element of the tensor that holds all experts."""
     of = of_family("gpt_oss")
     up, down = (of.by_name[f"model.layers.2.mlp.experts.{one}[4]"] for one in (UP, DOWN))
     shapes = CASES["gpt_oss"]["tensors"]

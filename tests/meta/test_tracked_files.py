@@ -35,10 +35,11 @@ def test_source_files_are_about_one_thing() -> None:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    """A docstring that begins with "Of" leaves out what it is about. Tests have their names."""
+    """A docstring that begins with "Of" leaves out what it is about."""
     code = [(name, text) for name, text in _texts() if name.endswith(".py")]
     headless = [name for name, text in code if re.search(r'^\s*"""Of\b', text, re.MULTILINE)]
-    assert [name for name in headless if not name.startswith("tests/")] == []
+    others = ("tests/docs/", "tests/golden/", "tests/mutation/")  # yet to be reworded
+    assert [name for name in headless if not name.startswith(others)] == []
 
 
 def test_no_heavy_file() -> None:

@@ -59,7 +59,7 @@ def in_order(groups: Sequence[LayerGroup]) -> list[LayerSpec]:
     ids=str,
 )
 def test_which_layers_have_experts(case: str, fields: dict[str, Any], layers: list[int]) -> None:
-    """Of 7 layers: transformers' rule of each family, worked out by hand."""
+    """Transformers' rule of each family, worked out by hand for 7 layers."""
     spec = spec_of(case, num_hidden_layers=7, **fields)
     found = in_order(spec.groups)
     assert [i for i, one in enumerate(found) if isinstance(one.mlp, ExpertsSpec)] == layers

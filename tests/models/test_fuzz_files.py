@@ -43,7 +43,7 @@ JSON_FILES = (
     "model.safetensors.index.json",
     "tokenizer.json",
 )
-# Of Llama with two kinds of tokenizers, and of models with experts, fused tensors, and RoPE's.
+# Llama with two kinds of tokenizers; models with experts, fused tensors, and RoPE's.
 TOKENIZERS = ("byte-level.gguf", "sentencepiece.gguf")
 OTHERS = {"qwen2_moe.gguf": "qwen2moe", "granitemoe.gguf": "granitemoe", "phi3_long.gguf": "phi3"}
 GGUF_FILES = (*TOKENIZERS, *OTHERS)

@@ -22,7 +22,7 @@ gathers = pytest.mark.skipif(not can_gather(), reason="needs MADV_COLLAPSE, Linu
 
 
 def huge_bytes(address: int) -> int:
-    """Of the mapping at an address: how much of it lies on huge pages."""
+    """How many bytes of the mapping at an address lie on huge pages."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, rest = line.partition(" ")

@@ -129,7 +129,8 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == run.kv_cache.nbytes
     assert memory.temp_size_in_bytes < run.kv_cache.nbytes // 4
-    # Of [2 layers, heads or experts, panels, words, columns]: one head's or expert's matrix.
+    # The smallest copy: one head's or expert's matrix of a stack
+    # [2 layers, heads or experts, panels, words, columns].
     stacks = [one for one in jax.tree.leaves(arrays) if one.ndim == 5]
     smallest = min(one.nbytes // one.shape[0] for one in stacks)
     for line in compiled.as_text().splitlines():

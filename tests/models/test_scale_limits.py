@@ -34,7 +34,7 @@ from tests.models.test_quantization_floats import compressed
 NAME = "model.layers.0.mlp.up_proj"
 WEIGHT = f"{NAME}.weight"
 N, K, GROUP = 32, 96, 32
-# Of float16: zero, the smallest number, the smallest with all its digits, the largest.
+# float16: zero, the smallest number, the smallest with all its digits, the largest.
 HALVES = np.float16([0.0, 2.0**-24, 2.0**-14, 1.0, -0.5, 65504.0, -65504.0, -(2.0**-24)])
 # Scales times zero points must be numbers: rows of codes hold such products as minimums.
 BRAINS = np.array([0.0, 2.0**-133, 2.0**-126, 1.0, -0.5, 2.0**118, -(2.0**118)], ml_dtypes.bfloat16)

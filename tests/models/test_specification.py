@@ -36,7 +36,7 @@ def grouped(spec: ModelSpec, *groups: tuple[int, int]) -> ModelSpec:
 
 
 def dummy_logits(spec: ModelSpec) -> np.ndarray:
-    """Of random weights, which depend on a layer's number and not on its group."""
+    """Logits of random weights, which depend on a layer's number and not on its group."""
     graphdef, state = abstract_decoder(spec, "float32")
     params = fill_state(state, random_leaves(abstract_leaves(state, spec), seed=5))
     return PagedRun(PLAIN, graphdef, params).feed(tiny.PROMPT)

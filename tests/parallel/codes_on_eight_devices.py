@@ -82,7 +82,7 @@ def test_experts_in_mxfp4(tmp_path: Path) -> None:
 
 
 def test_groups_that_a_cut_would_divide_are_of_whole_rows(tmp_path: Path) -> None:
-    """Of 96 columns in groups of 32: devices tell each other what they have of x instead."""
+    """96 columns have groups of 32, so the devices exchange their parts of x instead."""
     write_quantised(tmp_path, "gptq", CONFIG)
     one = logits(tmp_path, 1)
     for size in (2, 4):

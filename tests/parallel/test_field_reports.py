@@ -142,7 +142,7 @@ print(first == second, events.count("/jax/compilation_cache/cache_hits"),
 
 @pytest.mark.slow
 def test_a_second_start_compiles_nothing_and_steps_keep_no_arrays(tmp_path: Path) -> None:
-    """Of two devices in one process: as many arrays are alive behind many steps as behind few."""
+    """Two devices in one process have as many live arrays after many steps as after few."""
     path, _ = tiny_llama(tmp_path / "tiny", num_attention_heads=8, num_key_value_heads=4)
     flags = "--xla_force_host_platform_device_count=2"
     variables = {

@@ -74,7 +74,7 @@ def test_i52_every_kind_of_request_has_the_same_bits(of_bytes: str, size: int) -
 def test_each_process_swaps_its_own_share(
     of_bytes: str, name: str | None, cache_dtype: str, tmp_path: Path
 ) -> None:
-    """Of an 8-bit cache, whose scales are measured in each; or all latents."""
+    """The share is of an 8-bit cache, whose scales each process measures, or all latents."""
     if name is not None:
         write(cases()[name], tmp_path)
     few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}

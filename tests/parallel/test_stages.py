@@ -111,7 +111,7 @@ def test_i52_a_border_may_fall_anywhere_in_a_model(name: str, tmp_path: Path) ->
 
 
 def logits_of(model: str, num_stages: int) -> np.ndarray:
-    """Of a prompt, by stages that are loaded and run one after another, in this process."""
+    """Logits of a prompt. The stages are loaded and run in turn, in this process."""
     stream: Any = ()
     for stage in range(num_stages):
         loaded = open_model(model, stage=(stage, num_stages)).load()
@@ -133,7 +133,7 @@ def logits_of(model: str, num_stages: int) -> np.ndarray:
 
 
 def test_each_stage_holds_its_layers_and_nothing_else(of_bytes: str) -> None:
-    """Of three layers: the embedding is in the first, norm and head are in the last."""
+    """The first stage of three layers has the embedding, the last one norm and head."""
     found = [open_model(of_bytes, stage=(stage, 2)) for stage in range(2)]
     whole = open_model(of_bytes)
     names = [{leaf.declared for leaf in files.leaves.values()} for files in found]
@@ -149,7 +149,7 @@ def test_each_stage_holds_its_layers_and_nothing_else(of_bytes: str) -> None:
 
 @given(num_layers=st.integers(1, 80), size=st.integers(1, 80))
 def test_stages_share_the_layers_as_in_vllm(num_layers: int, size: int) -> None:
-    """Of so many that none has fewer than another by two; the last has the fewest."""
+    """Stages differ by one layer at most, and the last has the fewest."""
     if size > num_layers:
         with pytest.raises(ConfigError, match=rf"number of layers \({num_layers}\), got {size}"):
             layers_of_stages(num_layers, size, {})

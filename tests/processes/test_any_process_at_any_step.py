@@ -49,7 +49,7 @@ EXAMPLES = max(1, settings.default.max_examples // 25)  # a start takes seconds
 
 
 def asked(number: int) -> SamplingParams:
-    """Of every second request there are two samples, which fork behind its prompt."""
+    """Every second request has two samples, which fork behind its prompt."""
     final = RequestOutputKind.FINAL_ONLY
     given = {"max_tokens": 18, "ignore_eos": True, "output_kind": final}
     return SamplingParams(n=1 + number % 2, seed=number, **given)
@@ -95,7 +95,7 @@ def gone(pid: int) -> bool:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """Of the memory of an engine that nobody has any more."""
+    """Shared memory is as before once nobody has the engine any more."""
     before = memories()
     yield
     gc.collect()

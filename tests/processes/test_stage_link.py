@@ -19,7 +19,7 @@ ABORTED = [False]
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> tuple[StageLink, StageLink]:
-    """Of two stages."""
+    """The links of two stages."""
     before, after = (str(tmp_path_factory.mktemp(name)) for name in ("a", "b"))
     first = StageLink(Folders(before, after), lambda: ABORTED[0], has_before=False)
     last = StageLink(Folders(after), lambda: ABORTED[0], has_before=True)

@@ -107,7 +107,7 @@ def engine_of(folder: Path, name: str) -> LLMEngine:
 
 @cache
 def lora(folder: Path, number: int) -> LoRARequest | None:
-    """Of other modules and ranks for other numbers; 0 is none."""
+    """The adapter `number`, with its own modules and ranks; 0 is none."""
     if number == 0:
         return None
     of, names = modules_at(folder / "bytes")

@@ -177,7 +177,7 @@ class BlockManagerPair(RuleBasedStateMachine):
         return self.ways.setdefault((*before, kinds), len(self.ways))
 
     def own_ways(self, num_blocks: int, prompt_len: int) -> list[int]:
-        """Of a sequence that computes all of its blocks itself."""
+        """Ways of a sequence that computes all of its blocks itself."""
         own: list[int] = []
         for index in range(num_blocks):
             own.append(self.way(index, prompt_len, own))

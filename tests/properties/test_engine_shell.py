@@ -197,7 +197,7 @@ def test_requests_without_a_seed_draw_different_tokens(ahead: bool) -> None:
     assert len(texts) == 3
 
 
-# Of these the second must copy a block, and one is swapped out and in again.
+# The second of these must copy a block, and one is swapped out and in again.
 CROWDED = replace(ROOMY, block_size=2, num_gpu_blocks=16, max_model_len=20, preemption_mode="swap")
 CROWD = [
     Request(str(i), [0, 1, i], SCORED | {"n": 2 - i % 2, "seed": i, "max_tokens": 9}, 0, 0.0)
@@ -282,7 +282,7 @@ def test_an_abort_in_flight_moves_nobody_s_rows(first: int, after: int) -> None:
 
 
 def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
-    """Of three requests of one id, each ended before the next came."""
+    """Three requests have one id. Each ended before the next came."""
     long = {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True}
     first = Request("a", [0], long, 0, 0.0, timeout=4.0)
     second, third = replace(first, timeout=None, after=0), replace(first, timeout=9.0, after=1)

@@ -16,7 +16,7 @@ from tests.support.processors import HASWELL
 
 
 def digest_of(threads: int, **variables: str) -> str:
-    """Of what two crowds got. There each of them has been compared with what it gets alone."""
+    """Digest of what two crowds got, after each was compared with what it gets alone."""
     command = [sys.executable, "-m", "tests.support.crowd_digest", str(threads)]
     ended = subprocess.run(
         command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True

@@ -24,7 +24,7 @@ PAIRS = [[first, second] for first in ALLOWED for second in ALLOWED]
 
 
 def strict(bad_words: list[list[int]], how: str = "bad words", **settings: Any) -> dict[str, Any]:
-    """Of the tokens allowed none that completes a bad word, by either of two ways to say so."""
+    """Forbids tokens that complete a bad word, by either of two ways to say so."""
     given = {"max_tokens": 12, "temperature": 0.0, "allowed_token_ids": ALLOWED} | settings
     if how == "bad words":
         return {"given": given, "limits": Limits(bad_words_token_ids=bad_words)}

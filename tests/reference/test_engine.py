@@ -162,7 +162,7 @@ def test_best_of_goes_by_the_whole_output_and_not_by_its_mean() -> None:
 
 
 def test_each_output_token_has_the_distribution_it_was_drawn_from() -> None:
-    """Of each sample, if log-probabilities are asked for: those after all tokens before it."""
+    """Each sample has them if log-probabilities are asked for: those after all tokens before it."""
     engine = new_engine(CROWDED)
     assert add(engine, "wants", REQUEST, sampling_params(REQUEST, logprobs=0))
     assert add(engine, "does not", REQUEST, sampling_params(REQUEST))
@@ -178,7 +178,7 @@ def test_each_output_token_has_the_distribution_it_was_drawn_from() -> None:
 
 
 def test_cached_tokens_are_those_of_the_first_admission() -> None:
-    """Of a request that is computed again, what it finds of its own is no hit."""
+    """A request that is computed again finds its own blocks; that is no hit."""
     chosen = replace(CROWDED, enable_prefix_caching=True, preemption_mode="recompute")
     engine = new_engine(chosen)
     for i in range(6):

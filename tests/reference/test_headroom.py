@@ -105,7 +105,7 @@ def test_nobody_comes_back_in_a_step_that_preempts() -> None:
 
 
 def test_sequences_that_have_ended_need_no_room() -> None:
-    """Of two samples one has ended: one place of three is free again, besides the newcomer's."""
+    """One of two samples has ended, so the newcomer's two samples fit into three places."""
     scheduler = new_scheduler(BlockManager(2, 40), max_num_seqs=3)
     scheduler.add_group(new_group("r", 3, 9, n=2))
     step(scheduler)

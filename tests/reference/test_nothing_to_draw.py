@@ -67,7 +67,7 @@ def test_who_has_nothing_to_draw_is_aborted_and_others_go_on(
 
 
 def check_samples(group: SequenceGroup, wanted: list[tuple[list[int], list[float], str]]) -> None:
-    """Of several samples the first that is stuck ends all that have not ended."""
+    """The first sample that is stuck ends all samples that have not ended."""
     stuck = any(reason == "abort" for _, _, reason in wanted)
     event("stuck" if stuck else "not stuck")
     assert stuck == any(seq.finish_reason == "abort" for seq in group.seqs)

@@ -24,7 +24,7 @@ def request(*samples: Sample, vocabulary: Vocabulary | None = WORDS, **given: An
 
 
 def texts(one: Request, *counts: int, aborted: bool = False) -> list[str]:
-    """Of one sample."""
+    """Texts of a request's only sample, output by output."""
     steps = [{0: count} for count in counts]
     return [output.outputs[0].text for output in outputs(one, steps, aborted=aborted)]
 
@@ -115,7 +115,7 @@ def test_special_tokens_can_be_shown() -> None:
     ],
 )
 def test_log_probabilities(given: dict[str, Any], tokens: list[int]) -> None:
-    """Of the token first, then of others; the sum is that of the tokens drawn."""
+    """The token's own comes first, then others'. The sum is that of the drawn tokens."""
     done = completion(request(sample([B, B]), **given), 0, 2)
     assert done.logprobs is not None and [list(entry) for entry in done.logprobs] == [tokens] * 2
     words = {A: "a", B: "b", EURO: "€", HALF: "\ufffd", END: "</s>"}

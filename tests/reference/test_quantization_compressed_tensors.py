@@ -46,7 +46,7 @@ def test_inputs_may_be_grouped_by_activation_order() -> None:
 
 
 def test_earlier_versions_packed_whole_codes_into_words() -> None:
-    """Of 3 bits ten: the eleventh begins the next word. 32 have four words, a stream three."""
+    """A word held ten codes of 3 bits. 32 codes take four such words, and three as a stream."""
     codes = np.full((1, 32), -4, np.int8)
     codes[0, [9, 10]] = -3, 3
     words = ct.pack(codes, 3, whole_words=True)

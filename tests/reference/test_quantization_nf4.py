@@ -73,8 +73,8 @@ def test_zeros_and_an_odd_count() -> None:
 
 @given(seed=seeds, nested=st.booleans())
 def test_each_number_is_the_nearest_in_the_table(seed: int, nested: bool) -> None:
-    """Of its block: the widest gap is 0.3039, half of it the most that a number can be off. With
-    double quantisation the largest number of a block is known to about a hundredth."""
+    """The table's widest gap is 0.3039, so a number is off by half of that at most. With double
+    quantisation a block's largest number is known to about a hundredth."""
     x = normal(seed, 3, 67)
     tensors = nf4.quantise(x, nested=nested)
     sizes = [np.abs(block).max() for block in np.split(x.ravel(), [64, 128, 192])]

@@ -21,7 +21,7 @@ def test_rows_have_scales_of_their_own_and_ties_are_even() -> None:
 
 @pytest.mark.parametrize("size", [0, 1e-45, np.nextafter(smoothquant.LEAST, np.float32(0))])
 def test_a_row_of_zeros_has_the_scale_one(size: float) -> None:
-    """Of numbers that are nearly zero, too: the quotient of the smallest and 127 is 0."""
+    """So has a row of numbers that are nearly zero: the smallest divided by 127 is 0."""
     codes, scales = smoothquant.quantise_rows(np.full((1, 4), size, np.float32))
     assert (codes.tolist(), scales.tolist()) == ([[0, 0, 0, 0]], [[1.0]])
 

@@ -46,7 +46,7 @@ def test_uniform_numbers_of_neighbours_are_not_related() -> None:
 
 @given(seed=st.integers(0, 2**64 - 1), position=st.integers(0, 2**20), bit=st.integers(0, 63))
 def test_i37_each_bit_of_a_seed_counts(seed: int, position: int, bit: int) -> None:
-    """Of both words; over 4 positions, since two numbers of 23 bits may be equal by chance."""
+    """Checked over 4 positions, since two numbers of 23 bits may be equal by chance."""
     positions = range(position, position + 4)
     changed = [uniform(seed ^ 1 << bit, at) for at in positions]
     assert changed != [uniform(seed, at) for at in positions]

@@ -312,7 +312,7 @@ def test_blocks_are_found_that_a_verified_draft_has_filled() -> None:
 
 
 def test_a_hit_on_the_block_before_its_drafts_is_no_reason_to_copy() -> None:
-    """Of a sequence whose last token fills a block, which somebody new finds in the same step."""
+    """A new sequence finds the block that another's last token fills in the same step."""
     blocks = BlockManager(4, 40, enable_prefix_caching=True)
     scheduler = running(new_group("r", [1, 7, 3]), blocks=blocks)
     scheduler.add_group(new_group("finds it", [1, 7, 3, 5, 6]))

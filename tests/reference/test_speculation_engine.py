@@ -253,8 +253,8 @@ def test_a_crowd_that_drafts_preempts_and_it_does_not_show(
 
 @pytest.mark.parametrize("min_tokens", [1, 2, 5])
 def test_an_end_in_the_middle_of_a_draft_is_the_end(min_tokens: int) -> None:
-    """Of a model that says 1 as soon as it may, and then ends. Nothing is drawn behind that, though
-    the drafts go on."""
+    """The model says 1 as soon as it may, and ends. No token is drawn after that, though the drafts
+    go on."""
     asked = Noting()
     more: dict[str, Any] = {"allowed_token_ids": [0, 1], "max_tokens": 9, "logit_bias": {1: 99.0}}
     more |= {"stop_token_ids": [1], "min_tokens": min_tokens, "logits_processors": [asked]}

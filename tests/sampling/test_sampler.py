@@ -194,7 +194,7 @@ def test_i49_each_row_of_a_batch_has_its_own_top_n_sigma(mean) -> None:
 
 
 def test_i49_a_number_on_the_border_of_two_tokens_draws_the_second() -> None:
-    """Of 1024 equally probable tokens, whose sums are exact."""
+    """The 1024 tokens are equally probable, so that sums are exact."""
     num_tokens = 1024
     logits, ones = jnp.zeros((num_tokens, num_tokens)), jnp.ones(num_tokens)
     u = jnp.arange(num_tokens, dtype=jnp.float32) / num_tokens

@@ -49,7 +49,7 @@ new MutationObserver(() => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    """Of a model whose answers are long enough to be watched."""
+    """A server whose model gives answers long enough to watch."""
     folder = tmp_path_factory.mktemp("models") / "long"
     path = tiny_llama(folder, vocab_size=VOCAB, max_position_embeddings=1024)[0]
     save_byte_tokenizer(path)

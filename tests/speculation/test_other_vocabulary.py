@@ -35,7 +35,7 @@ OTHER = "walk walking walked the then there cat sat sitting on again gain agains
 
 @functools.cache
 def tokenizer(size: int, text: str = TEXT) -> Tokenizer:
-    """Of bytes and of so many tokens in all, learnt from a text; the last one ends a text."""
+    """A byte-level tokenizer of `size` tokens, learnt from a text; its last token ends a text."""
     backend = Backend(BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

@@ -102,7 +102,7 @@ def after(text: PredictedText, seq: Sequence, drawn: list[int], most: int = 3) -
 
 
 def test_counts() -> None:
-    """Of 5 tokens the answer has 5, 6 and 8 in their places. 6 was guessed, 7 was not right."""
+    """The answer has 5, 6 and 8 of the 5 tokens in place. 6 was guessed; 7 was a wrong guess."""
     text, seq = text_of(5, 6, 7, 8, 9), answer(5)
     after(text, seq, [6, 1])
     assert text.counts([seq]) == (1, 3)

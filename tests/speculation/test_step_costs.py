@@ -37,7 +37,7 @@ def test_steps_are_padded(num_tokens: int, size: int) -> None:
 
 
 def test_the_shortest_of_the_last_times_counts() -> None:
-    """Of each kind of step the first one may have compiled it."""
+    """The first time of each kind of step is left out: it may include compilation."""
     costs = StepCosts()
     for seconds in (0.1, 2.0, 3.0):
         costs.learn(1, 0, seconds)

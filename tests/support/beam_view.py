@@ -50,7 +50,7 @@ def check_beams(oracle: "Oracle", request_id: str, given: Sequence[Any], seen: C
 def _rows(
     oracle: "Oracle", request: Request, group: SequenceGroup, token_ids: Sequence[int]
 ) -> list[np.ndarray]:
-    """Of each token of a beam, the log-probabilities that the search went by; [V] each."""
+    """For each token of a beam, the log-probabilities that the search went by; [V] each."""
     prompt, rows = list(request.prompt_token_ids), []
     params: Any = request.params
     hidden = naive_pass(oracle.model, [*prompt, *token_ids])

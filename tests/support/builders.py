@@ -322,7 +322,7 @@ def pair_without_device(
 
 
 def _digest_of(engine: Callable[[], LLMEngine | None], number: int) -> str | None:
-    """Of the adapter of an unfinished request. Raises KeyError if there is no such request."""
+    """Digest of an unfinished request's adapter. Raises KeyError if there is no such request."""
     alive = engine()
     assert alive is not None, "it runs"
     for request in alive._running.requests.values():

@@ -83,7 +83,7 @@ class Oracle:
             self.live_beams.setdefault(request_id, {})[len(beams[0])] = beams
 
     def _take(self, request_id: str, asked: Asked) -> list[str]:
-        """Of a search no samples: `beam_view` makes them of what it has come to."""
+        """Notes what was served, and returns its stop strings. A search has no samples here."""
         samples, rows = [], list[np.ndarray]()
         group, params = self.groups[request_id], parameters(**asked.given)
         wanted = (params.logprobs, params.logprob_token_ids)
@@ -112,7 +112,7 @@ class Oracle:
 
 
 def logprobs_after_each(model: Transformer, token_ids: Sequence[int]) -> list[np.ndarray]:
-    """Of what may follow each of these tokens, from one pass without any history (I39)."""
+    """Log-probabilities of what follows each token, from one pass without any history (I39)."""
     hidden = naive_pass(model, token_ids)
     return [log_softmax(row) for row in model.compute_logits(hidden)]
 

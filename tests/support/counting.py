@@ -29,7 +29,7 @@ def test_of(nodeid: str) -> str:
 
 
 def valid_examples(statistics: dict[str, Any]) -> int:
-    """Of one use of `given`, in all of its phases; discarded and failing ones are left out."""
+    """Valid examples of one use of `given`, in all phases; without discarded and failing ones."""
     phases = [value for name, value in statistics.items() if name.endswith("-phase")]
     return sum(one["status"] == "valid" for phase in phases for one in phase["test-cases"])
 

@@ -19,7 +19,7 @@ from tests.support.tiny_llama import EOS
 
 FIRST, END = 3, 31  # the tokens of prompts: every vocabulary has them, and none ends an output
 LONGEST_OUTPUT = 14
-# Of a request: tokens and log-probabilities of each sample, and the prompt's log-probabilities.
+# Tokens and log-probabilities of each sample, and the prompt's log-probabilities.
 type Said = tuple[list[tuple[Any, ...]], Any]
 
 

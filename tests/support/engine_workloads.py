@@ -17,7 +17,7 @@ from tests.support.tiny_llama import VOCAB
 PENALISED, SCORED, WINDOWED = Pool(3, 17), Pool(1, 48), Pool(8, 9, sliding_window=5)
 POOLS = [PENALISED, SCORED, Pool(16, 6), WINDOWED, Pool(128, 5)]
 
-# Of samples and of beams: more than MAX_SEQS samples take turns, more beams would be refused.
+# Samples, and beams: more than MAX_SEQS samples take turns, more beams would be refused.
 COUNTS = {False: [1, 2, 3, 6], True: [1, 2, 3]}
 LONGEST_PROMPT = 26
 # How a request is aborted: between two steps, or while somebody looks at the outputs of one.

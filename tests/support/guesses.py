@@ -28,7 +28,7 @@ class Guesses:
 
 
 MAX_DRAFTS = st.sampled_from([8, 40, 3, 1])
-"""Of all sequences of a step together."""
+"""The most draft tokens that all sequences of a step may have together."""
 
 
 def guesses() -> st.SearchStrategy[Guesses]:

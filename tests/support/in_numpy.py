@@ -124,7 +124,7 @@ class InNumpy:
 
 
 def _rows(seq: OneSequence) -> list[np.ndarray]:
-    """Of each token V log-probabilities; if nobody asked for them, of the token itself alone."""
+    """V log-probabilities for each token; if nobody asked for them, only the token's own."""
     if seq.distributions is not None:
         return seq.distributions
     rows = [np.full(token + 1, -np.inf) for token in seq.output_token_ids]

@@ -113,7 +113,7 @@ def check_sum(params: Parameters, group: SequenceGroup, one: Any, tolerance: flo
 
 
 def check_logprobs(params: Parameters, group: SequenceGroup, one: Any, tolerance: float) -> None:
-    """Of each token of one sample: its own, those of the most probable, and ranks."""
+    """Checks each token of a sample: its log-probability, the most probable ones, and the ranks."""
     seq = group.seqs[one.index]
     if params.logprobs is None:
         assert one.logprobs is None
@@ -183,7 +183,7 @@ def check_cache_hits(
 def _has_had(
     start: list[int], salt: str | None, group: SequenceGroup, output: RequestOutput
 ) -> bool:
-    """Of a beam search any text: only the best of its beams are known in the end."""
+    """A beam search may have had any start: only its best beams are known in the end."""
     texts = [seq.token_ids for seq in group.seqs]
     texts += [[*group.prompt_token_ids, *one.token_ids] for one in output.outputs]
     if group.beam_search:

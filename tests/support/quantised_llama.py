@@ -81,7 +81,7 @@ def quantised_llama(folder: Path, method: str, **changes: Any) -> tuple[Path, Tr
 
 
 def _order(size: int) -> np.ndarray:
-    """Of the inputs, which the matrices that are multiplied by the same ones share."""
+    """An order of the inputs. Matrices multiplied by the same inputs share it."""
     return np.random.default_rng(size).permutation(size).astype(np.int32)
 
 

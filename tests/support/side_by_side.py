@@ -103,7 +103,7 @@ class SideBySide:
         return served
 
     def abort(self, request_id: str) -> None:
-        """Of nobody's id nothing comes."""
+        """Aborts a request in engine and oracle. An unknown id does nothing."""
         served = self.running.get(request_id)
         if served is not None:
             state = self.engine.debug_state()

@@ -191,7 +191,7 @@ def _reason(group: SequenceGroup, output: RequestOutput, early: bool) -> str:
 
 
 def _num_generated(group: SequenceGroup, output: RequestOutput, early: bool) -> int:
-    """Of all samples, those of best_of that are not returned, too."""
+    """Tokens of all samples, including those of best_of that are not returned."""
     if not early:
         return sum(seq.output_len for seq in group.seqs)
     return sum(len(one.token_ids) for one in output.outputs)

@@ -104,7 +104,7 @@ class Ticket:
     result: StepResult | None = None
 
     def samples(self) -> Iterator[tuple[RequestSetup, int, list[int]]]:
-        """Of each sample: its request, whose words it takes, and all tokens that it follows."""
+        """Each sample's request, its index among that request's words, and the tokens before it."""
         follows = [
             (setup, history[:end])
             for row, setup, history in zip(self.step.rows, self.setups, self.histories, strict=True)
@@ -451,7 +451,7 @@ def _shortest(value: np.float32) -> float:
 
 
 def right_guesses(ticket: Ticket) -> list[int]:
-    """Of each row of a step, how many of its guesses are what was drawn before them."""
+    """For each row of a step, how many of its guesses equal the tokens drawn in their places."""
     assert ticket.result is not None
     drawn: dict[int, int] = {}
     for place, token in zip(ticket.step.samples.tokens, ticket.result.token_ids, strict=True):

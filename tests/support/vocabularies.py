@@ -53,7 +53,7 @@ def fallback_words(pieces: list[bytes], special: int, *, strips: bool) -> Words:
 
 @st.composite
 def words(draw: st.DrawFn, size: int, special: int) -> Words:
-    """Of either kind: so many pieces, whatever comes of them put together."""
+    """A vocabulary of `size` pieces of either kind, whatever text they make together."""
     kind = draw(st.sampled_from(["byte-level", "byte-fallback", "strips"]))
     rng = Random(draw(st.integers(0, 2**16)))
     telling = PIECES

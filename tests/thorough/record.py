@@ -72,7 +72,7 @@ def write(runs: list[Run], path: Path = RECORD) -> None:
 
 
 def examples(runs: list[Run]) -> Counter[str]:
-    """Of each test in all runs, by `path::name`."""
+    """Examples of each test in all runs, by `path::name`."""
     total: Counter[str] = Counter()
     for run in runs:
         for file, counts in run.counts.items():

@@ -65,7 +65,7 @@ def without_counts(row: str) -> str:
 
 
 def _examples_of(tests: set[str], counts: Counter[str]) -> int:
-    """Of these tests; of a whole module, where no test is named."""
+    """Examples of these tests; of a whole module, where no test is named."""
     return sum(
         count for test, count in counts.items() if test in tests or test.partition("::")[0] in tests
     )
@@ -101,7 +101,7 @@ def _simulated(total: Run) -> str:
 
 
 def _crowds(runs: list[Run]) -> str:
-    """Of runs in which no crowd failed."""
+    """A sentence about the runs in which no crowd failed."""
     whole = [run for run in runs if not any(one.startswith("crowds") for one in run.failures)]
     compared, engines, preempted = (
         sum(run.seen[name] for run in whole)

@@ -203,7 +203,7 @@ def test_a_gguf_file_has_its_tokenizer(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_tokenizer_of_a_hub_model_needs_no_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that is cached, without a network."""
+    """The model is cached, and there is no network."""
     import huggingface_hub.constants as constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))

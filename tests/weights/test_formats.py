@@ -86,7 +86,7 @@ def close(found: Any, expected: np.ndarray, dtype: str) -> None:
 def test_products_of_any_shape(
     form: WeightFormat, dtype: str, layers: int, tokens: int, rows: int, size: int, data: Any
 ) -> None:
-    """Of a layer of a stack; rows beyond `num_rows` are finite."""
+    """The weight is a layer of a stack. Rows beyond `num_rows` are finite."""
     layer = data.draw(st.integers(0, layers - 1))
     wanted = data.draw(st.integers(0, tokens))
     values = numbers(layer, layers, rows, size, dtype=dtype)

@@ -80,7 +80,7 @@ def one_layer(weight: Weight, layer: int) -> Weight:
 @given(shapes, dtypes, seeds)
 @example((13, 1, 1), "float32", 0)  # XLA knew that a magnitude is not below 0
 def test_products(form: W8A8, shape: tuple[int, int, int], dtype: str, seed: int) -> None:
-    """Of a layer of a stack; rows beyond `num_rows` are finite."""
+    """The weight is a layer of a stack. Rows beyond `num_rows` are finite."""
     tokens, rows, size = shape
     layer, wanted = seed % 3, seed % (tokens + 1)
     codes, scales = weights(seed, 3, rows, size)
@@ -202,7 +202,7 @@ def test_rows_are_taken_and_clipped(form: W8A8, dtype: str, rows: int, ids: list
 @forms
 @pytest.mark.parametrize("gated", [False, True])
 def test_numbers_are_rounded_as_the_oracle_rounds(form: W8A8, gated: bool) -> None:
-    """Of plain checkpoints; a row of zeros too. Layers may be packed one by one."""
+    """The checkpoint is plain, and a row is all zeros. Layers may be packed one by one."""
     values = numbers(3, 2, 46, 21)
     values[1, 5] = 0
     matrix = Matrix(values.shape, FLOAT32, gated)

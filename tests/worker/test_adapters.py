@@ -134,7 +134,7 @@ def test_a_quantised_base_keeps_its_codes(method: str, tmp_path: Path) -> None:
 
 
 def oracle_logits(oracle: Any, adapter: Adapter) -> np.ndarray:
-    """Of the oracle's decoder, each of whose products has the adapter's added."""
+    """Logits of the oracle's decoder with the adapter's product added to each of its own."""
     own, plain = {one.name: one for one in adapter.modules}, oracle._linear
 
     def linear(name: str, x: Any) -> Any:
@@ -484,7 +484,7 @@ def test_an_invariant_gpu_takes_none(llama: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_log_probabilities_of_a_prompt_are_the_adapter_s(llama: Path) -> None:
-    """Of the merged model, where the adapter changes the head too."""
+    """They equal the merged model's, where the adapter changes the head too."""
     of, names = modules_at(llama)
     adapter = adapter_of(names, of, 0)
     folder = llama / "merged_for_logprobs"
@@ -495,7 +495,7 @@ def test_log_probabilities_of_a_prompt_are_the_adapter_s(llama: Path) -> None:
 
 
 def prompt_logprobs_of(path: Path, slot: int, adapter: Adapter | None) -> np.ndarray:
-    """Of a prompt beside another sequence, which has no adapter."""
+    """A prompt's log-probabilities beside another sequence, which has no adapter."""
     driver = Driver(worker_of(path))
     driver.open(1, PROMPT)
     driver.open(2, PROMPT, slot=slot, prompt_logprobs=0)

@@ -11,7 +11,7 @@ NOTHING = np.zeros((2, 0), np.int32)
 
 
 def setup(**changes: object) -> RequestSetup:
-    """Of a request with a prompt of three tokens."""
+    """The setup of a request with a prompt of three tokens."""
     given = {"bias": NOTHING, "forbidden": FORBIDDEN, "edits_logits": True} | changes
     return RequestSetup(0, [8, 8, 8], np.zeros((1, 1), np.int32), **given)  # type: ignore[arg-type]
 
@@ -25,7 +25,7 @@ def row(end: int, num_samples: int = 1, history: list[int] | None = None) -> Dra
 
 
 def entries(*samplers: tuple[Drawn, RequestSetup]) -> tuple[list[list[int]], list[list[int]]]:
-    """Of these rows, with samples at these positions."""
+    """Sparse entries of these rows, with samples at these positions."""
     samples = [
         (i, position, setup)
         for i, ((_, positions), setup) in enumerate(samplers)

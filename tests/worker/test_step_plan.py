@@ -53,7 +53,7 @@ class Case:
 
     @property
     def samples(self) -> list[tuple[int, int, int, list[int]]]:
-        """Of each: its token, index, row, and the tokens of its sequence that it follows."""
+        """Each sample's token, index, row, and the tokens of its sequence that it follows."""
         follows = [
             (i, text[: p + 1])
             for i, (row, text) in enumerate(zip(self.step.rows, self.texts, strict=True))
@@ -243,7 +243,7 @@ def _row(number: int, start: int, count: int, num_samples: int, sample: int = 0)
 
 
 def _setup(number: int, prompt: int, samples: int = 1, **changes: Any) -> RequestSetup:
-    """Of which the rows are numbered: 100 * number + sample, and so on."""
+    """A request whose rows are numbered 100 * number + sample."""
     first = 100 * number + np.arange(samples, dtype=np.int32)[:, None]
     rows = np.repeat(first, ROW_WIDTH, axis=1)
     special = bool(changes)
@@ -279,7 +279,7 @@ def test_a_step_has_the_shape_of_its_tokens_rows_and_samples() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_only_some_requests_ask_for_is_in_the_shape(masked: bool) -> None:
-    """Of each row one bit of what it asks for, in every order; a plain row changes nothing."""
+    """Each special row adds its own bit, in every order; a plain row changes nothing."""
     plain = (_row(9, 0, 2, 1), _setup(9, 2))
     ends, middle, early = _row(1, 2, 2, 1), _row(1, 2, 2, 0), _row(1, 1, 2, 0)
 

@@ -147,7 +147,7 @@ class HeadsOf64(Plain):
 
 
 class NoValues(Plain):
-    """Of a cache of keys alone, the values are zeros."""
+    """A cache of keys alone gives zeros as values."""
 
     caught_by = "test_values_in_the_keys[plain]"
 
@@ -157,7 +157,7 @@ class NoValues(Plain):
 
 
 class ValuesWithoutScales(Plain):
-    """Of an 8-bit cache of keys alone, the values are not multiplied by the keys' scales."""
+    """Values from an 8-bit cache of keys alone are not multiplied by the keys' scales."""
 
     caught_by = "test_values_in_the_keys_of_an_8_bit_cache"
 
@@ -168,7 +168,7 @@ class ValuesWithoutScales(Plain):
 
 
 class KeysTimesZero(Plain):
-    """Of a cache of keys alone, every slot is a value that weighs nothing."""
+    """Each slot of a cache of keys alone is added as a value with weight zero."""
 
     caught_by = "test_i41_of_values_in_the_keys"
 

@@ -55,7 +55,7 @@ def ask(
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_field_of_a_batch_is_in_what_the_engine_accepts(url: str, ask: Any) -> None:
-    """Of each field there are two lines: without it, and with it."""
+    """The batch has two lines for each field: one without it, one with it."""
     way = WAYS[url]
     cases = [one for name, one in way.cases.items() if name.partition(".")[0] not in _NOT_HERE]
     bodies = [way.plain | one.needs | more for one in cases for more in ({}, one.body)]

@@ -58,7 +58,7 @@ def test_a_field_is_in_what_the_engine_accepts(path: str, name: str, ask: Ask) -
 def test_a_field_of_texts_that_are_compared_is_in_both(
     path: str, name: str, server: Server, client: TestClient
 ) -> None:
-    """Of a model without a head, texts are embedded one by one."""
+    """A model without a head embeds the texts one by one."""
     case, plain = POOLED[name], WAYS[path].plain | POOLED[name].needs
     without = server.ask_all(client, path, plain)
     assert [one["task"] for one in without] == ["embed", "embed"]

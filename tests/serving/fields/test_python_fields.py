@@ -45,7 +45,7 @@ def processor(tokens: Any, logits: Any) -> Any:
     return logits
 
 
-# Of each field: what is given, and what is then in the request. None: the same.
+# What is given for each field, and what is then in the request. None: the same.
 SAMPLING: dict[str, tuple[dict[str, Any], Wanted | None]] = {
     one: ({one: value}, None)
     for one, value in {
@@ -211,7 +211,7 @@ def test_a_field_of_pooling_is_in_what_the_engine_accepts(name: str, way: str, w
     assert as_wanted(found, wanted), found
 
 
-# Of each way: its arguments beside prompt and parameters, and what each is to the engine.
+# Arguments of each way beside prompt and parameters, and what each is to the engine.
 NONE: tuple[dict[str, Any], Wanted] = ({}, {})
 PRIORITY = {"priority": 3}, {"priority": 3}
 TIMEOUT = {"timeout": 77.0}, {"timeout": 77.0}
@@ -266,7 +266,7 @@ def lora(ways: Ways, tmp_path_factory: pytest.TempPathFactory) -> LoRARequest:
 
 
 def adapted(lora: LoRARequest, ways: Ways) -> Wanted:
-    """Of a request with this adapter. A link keeps the label that no engine needs."""
+    """What an engine gets for this adapter. A link keeps the label, which no engine needs."""
     found = ways.llm.llm_engine.read_lora(lora)
     both = (lora, dataclasses.replace(lora, base_model_name=None))
     digest = found.digest
