@@ -52,8 +52,7 @@ def test_ties_go_to_the_better_beam_and_then_to_the_lower_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("penalty", "order"),
-    [(0.0, [2, 4, 8]), (1.0, [4, 8, 2]), (2.0, [8, 4, 2]), (-1.0, [2, 4, 8])],
+    ("penalty", "order"), [(0.0, [2, 4, 8]), (1.0, [4, 8, 2]), (2.0, [8, 4, 2]), (-1.0, [2, 4, 8])]
 )
 def test_hypotheses_are_ordered_by_value_over_length_to_the_penalty(
     penalty: float, order: list[int]

@@ -99,10 +99,7 @@ def test_a_prompt_is_looked_up_in_time_linear_in_its_length() -> None:
 def test_admitting_takes_time_linear_in_the_requests(scheduling: str) -> None:
     def lines(requests: int) -> int:
         scheduler = make_scheduler(
-            1000,
-            scheduling=scheduling,
-            max_num_seqs=requests,
-            max_num_batched_tokens=1000,
+            1000, scheduling=scheduling, max_num_seqs=requests, max_num_batched_tokens=1000
         )
         for i in range(requests):
             scheduler.add_group(make_group(str(i), 1, arrival=i))

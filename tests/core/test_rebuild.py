@@ -9,10 +9,7 @@ from tests.core.build import make_group, make_scheduler, occupy, step, tokens_fo
 def recomputed(scheduling: str, **changes: int) -> tuple[Scheduler, SequenceGroup]:
     """A forked group that waits to be rebuilt, behind two others that run."""
     scheduler = make_scheduler(
-        12,
-        scheduling=scheduling,
-        preemption_mode="recompute",
-        **{"max_model_len": 16, **changes},
+        12, scheduling=scheduling, preemption_mode="recompute", **{"max_model_len": 16, **changes}
     )
     for i in range(3):
         scheduler.add_group(make_group(f"r{i}", 4, n=2, max_tokens=6))

@@ -233,9 +233,7 @@ def test_a_leader_that_ends_mid_rebuild_hands_over(scheduling: str) -> None:
     assert [seq.finish_reason for seq in group.seqs] == ["stop", "length"]
 
 
-def test_every_preemption_is_logged_but_few_are_warnings(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_every_preemption_is_logged_but_few_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="jax_engine.core"):
         scheduler = make_scheduler(12, max_num_seqs=20, preemption_mode="recompute")
         for i in range(8):

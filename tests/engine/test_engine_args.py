@@ -114,10 +114,7 @@ BAD = [
     ({"swap_space": float("nan")}, "swap_space must be in"),
     ({"max_model_len": 0}, "max_model_len must be at least 1, got 0"),
     ({"dtype": "float8"}, "dtype must be one of 'auto', .*, got 'float8'"),
-    (
-        {"kv_cache_dtype": "fp8_e5m2"},
-        "must be one of 'auto', 'fp8', .*got 'fp8_e5m2",
-    ),
+    ({"kv_cache_dtype": "fp8_e5m2"}, "must be one of 'auto', 'fp8', .*got 'fp8_e5m2"),
     ({"kv_cache_dtype": "fp8_inc"}, "kv_cache_dtype must be one of .*'fp8_e4m3', 'int8', got"),
     ({"kv_cache_dtype": 8}, "kv_cache_dtype must be one of 'auto', .*, got 8"),
     ({"enable_prefix_caching": 1}, "enable_prefix_caching must be True or False or None, got 1"),

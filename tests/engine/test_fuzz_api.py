@@ -34,8 +34,7 @@ TEMPLATE = (
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4)
 EXAMPLES = settings.default.max_examples
 MORE = settings(
-    max_examples={60: 300}.get(EXAMPLES, EXAMPLES),
-    suppress_health_check=[*HealthCheck],
+    max_examples={60: 300}.get(EXAMPLES, EXAMPLES), suppress_health_check=[*HealthCheck]
 )
 
 

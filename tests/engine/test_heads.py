@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from jax_engine import (
-    LLM,
-    ConfigError,
-    InvalidRequestError,
-    PoolingParams,
-    WeightsError,
-)
+from jax_engine import LLM, ConfigError, InvalidRequestError, PoolingParams, WeightsError
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.models.pooling_heads import probabilities
 from jax_engine.pooling_params import PoolerConfig

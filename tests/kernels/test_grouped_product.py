@@ -45,10 +45,7 @@ def check(counts: list[int], x: Any, weights: Any, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@given(
-    st.lists(st.integers(0, ROWS_OF_X), min_size=GROUPS, max_size=GROUPS),
-    st.integers(0, 2**24),
-)
+@given(st.lists(st.integers(0, ROWS_OF_X), min_size=GROUPS, max_size=GROUPS), st.integers(0, 2**24))
 @example([0, 0, 0], 0)  # nobody has a row
 @example([0, ROWS_OF_X, 0], 0)  # one has them all
 @example([ALIGNMENT - 1, ROWS, 1], 0)  # as many rows as a tile, which begin within one

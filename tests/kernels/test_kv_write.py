@@ -21,12 +21,7 @@ write = jax.jit(write_kv, static_argnames="backend")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@given(
-    st.sampled_from([1, 4, 5]),
-    st.integers(0, LAYERS - 1),
-    st.data(),
-    st.integers(0, 2**32 - 1),
-)
+@given(st.sampled_from([1, 4, 5]), st.integers(0, LAYERS - 1), st.data(), st.integers(0, 2**32 - 1))
 def test_i45_tokens_land_in_their_slots_and_nowhere_else(
     backend: str, block_size: int, layer: int, data: st.DataObject, seed: int
 ) -> None:

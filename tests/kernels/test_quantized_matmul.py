@@ -173,8 +173,7 @@ def test_other_shapes_are_exact(kind: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.skipif(not interpreting(), reason="the interpreter is for the CPU")
 @pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("int4", (3, 64, (STAGES + 2) * 128, 128)), ("int8", (40, 64, 512, 512))],
+    ("kind", "shape"), [("int4", (3, 64, (STAGES + 2) * 128, 128)), ("int8", (40, 64, 512, 512))]
 )
 def test_i48_no_races(kind: str, shape: tuple[int, ...]) -> None:
     """Stages are used again, by tiles of few tokens and of many."""

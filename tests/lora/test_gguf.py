@@ -52,19 +52,13 @@ def _rows(tensors: dict[str, Array], module: str) -> int:
 
 
 def write(
-    path: Path,
-    tensors: dict[str, Array],
-    arch: str = "llama",
-    kind: Any = None,
-    **fields: Any,
+    path: Path, tensors: dict[str, Array], arch: str = "llama", kind: Any = None, **fields: Any
 ) -> Path:
     """`fields` replace what an adapter says; None leaves a field out."""
     writer = gguf.GGUFWriter(path, arch)
-    said = {
-        "general.type": "adapter",
-        "adapter.type": "lora",
-        "adapter.lora.alpha": ALPHA,
-    } | {key.replace("__", "."): value for key, value in fields.items()}
+    said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": ALPHA} | {
+        key.replace("__", "."): value for key, value in fields.items()
+    }
     for key, value in said.items():
         if isinstance(value, str):
             writer.add_string(key, value)

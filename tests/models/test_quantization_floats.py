@@ -14,15 +14,7 @@ from jax_engine.models.checkpoints.quantization.quantized_source import open_qua
 from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import E4M3, Kind
 from reference.quantization import fp8, mxfp4, nvfp4
-from tests.models.quantised_files import (
-    GOLDEN,
-    Stored,
-    module,
-    opened,
-    read,
-    read_rows,
-    write_file,
-)
+from tests.models.quantised_files import GOLDEN, Stored, module, opened, read, read_rows, write_file
 
 N, K = 40, 96
 NAME = "model.layers.0.mlp.up_proj"

@@ -22,16 +22,7 @@ from jax_engine.models.checkpoints.quantization.quantized_source import (
 from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import numbers, row_dtype
 from jax_engine.weights.tensor_source import CodesSource
-from reference.quantization import (
-    awq,
-    compressed_tensors,
-    fp8,
-    gptq,
-    mxfp4,
-    nf4,
-    nvfp4,
-    squeezellm,
-)
+from reference.quantization import awq, compressed_tensors, fp8, gptq, mxfp4, nf4, nvfp4, squeezellm
 from reference.quantization.bits import unpack_stream as oracle_stream
 from tests.models.quantised_files import (
     NAMES,
@@ -194,11 +185,7 @@ def parts_of_every_method() -> dict[str, tuple[Tensors, dict[str, Any]]]:
             {"weight_block_size": [128, 128]},
         ),
         "modelopt": (
-            {
-                "weight": codes,
-                "weight_scale": Stored(scale, "F8_E4M3"),
-                "weight_scale_2": divisor,
-            },
+            {"weight": codes, "weight_scale": Stored(scale, "F8_E4M3"), "weight_scale_2": divisor},
             {"quant_algo": "NVFP4"},
         ),
         "bitsandbytes": (

@@ -38,9 +38,7 @@ def ropes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(
-    rope=ropes(),
-    head_dim=st.sampled_from([8, 64, 128]),
-    theta=st.sampled_from([500.0, 1e4, 5e5]),
+    rope=ropes(), head_dim=st.sampled_from([8, 64, 128]), theta=st.sampled_from([500.0, 1e4, 5e5])
 )
 @example(YARN | {"truncate": False}, 64, 1e4)
 @example(YARN | {"truncate": True}, 64, 1e4)

@@ -17,16 +17,7 @@ from gguf.quants import dequantize
 from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.models.checkpoints.gguf.gguf_tensors import LAYOUTS, GgufTensors
 from jax_engine.weights.codes import numbers, row_dtype
-from reference.quantization import (
-    awq,
-    compressed_tensors,
-    fp8,
-    gptq,
-    mxfp4,
-    nf4,
-    nvfp4,
-    squeezellm,
-)
+from reference.quantization import awq, compressed_tensors, fp8, gptq, mxfp4, nf4, nvfp4, squeezellm
 from tests.models.quantised_files import Stored, module, nf4_parts, opened, read, read_rows
 from tests.models.test_gguf import SCALES
 from tests.models.test_quantization_floats import compressed

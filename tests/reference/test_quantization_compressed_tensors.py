@@ -6,12 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reference.quantization import compressed_tensors as ct
-from tests.support.quantised import (
-    assert_same_bits,
-    assert_within_half_a_step,
-    golden,
-    normal,
-)
+from tests.support.quantised import assert_same_bits, assert_within_half_a_step, golden, normal
 
 seeds = st.integers(0, 2**32 - 1)
 PACKED = {"packed4": 4, "packed4_zeros": 4, "packed3_zeros": 3, "packed8": 8}

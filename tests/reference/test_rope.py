@@ -17,13 +17,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
-STEEP = {
-    "beta_fast": 20,
-    "beta_slow": 2,
-    "mscale": 1,
-    "mscale_all_dim": 0.5,
-    "truncate": False,
-}
+STEEP = {"beta_fast": 20, "beta_slow": 2, "mscale": 1, "mscale_all_dim": 0.5, "truncate": False}
 
 # Printed by transformers 5.23 (ROPE_INIT_FUNCTIONS on torch 2.13) for head_dim 16: theta,
 # max_position_embeddings, rope_scaling; the frequencies, the factor on cos and sin. For "dynamic"

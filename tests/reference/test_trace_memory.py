@@ -24,9 +24,7 @@ def same(memory: WordMemory, cache: KVCache) -> None:
         assert words == held
 
 
-@given(
-    st.lists(st.tuples(pairs(cpu, gpu), pairs(gpu, cpu), pairs(gpu, gpu), gpu), max_size=8),
-)
+@given(st.lists(st.tuples(pairs(cpu, gpu), pairs(gpu, cpu), pairs(gpu, gpu), gpu), max_size=8))
 def test_the_same_writes_and_moves_leave_the_same_tokens(
     steps: list[tuple[Pairs, Pairs, Pairs, int]],
 ) -> None:

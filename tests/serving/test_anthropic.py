@@ -11,14 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from jax_engine import EngineDeadError
 from tests.support.marked_turn import marked_turns
-from tests.support.scripted_app import (
-    Make,
-    asked_prompt,
-    leave,
-    named_events,
-    scripted_app,
-    served,
-)
+from tests.support.scripted_app import Make, asked_prompt, leave, named_events, scripted_app, served
 
 anthropic = pytest.importorskip("anthropic")
 

@@ -29,13 +29,7 @@ from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.stat_loggers import MetricsPage
 from tests.support.builders import small_engine
-from tests.support.engine_in_thread import (
-    EngineThread,
-    in_threads,
-    rest,
-    run_client,
-    stub_engine,
-)
+from tests.support.engine_in_thread import EngineThread, in_threads, rest, run_client, stub_engine
 from tests.support.in_process import run as run_all
 from tests.support.patience import HANG_S
 
@@ -155,9 +149,7 @@ def test_an_id_is_free_on_no_engine_while_it_runs_on_one(several: Several) -> No
     run_client(twice())
 
 
-def test_an_engine_s_death_is_an_error_of_its_requests_and_then_of_health(
-    several: Several,
-) -> None:
+def test_an_engine_s_death_is_an_error_of_its_requests_and_then_of_health(several: Several) -> None:
     llm = several.llm
     service = Service(llm, ServerSettings(names=("stub",)))
 

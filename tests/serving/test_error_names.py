@@ -96,11 +96,7 @@ def test_what_is_wrong_is_named(
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {"response_format": schema({})},
-        {"guided_json": {}},
-        {"structured_outputs": {"json": {}}},
-    ],
+    [{"response_format": schema({})}, {"guided_json": {}}, {"structured_outputs": {"json": {}}}],
 )
 def test_an_empty_schema_is_any_json(post: Ask, more: dict[str, Any]) -> None:
     status, answer = post("completions", more)

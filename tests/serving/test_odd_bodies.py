@@ -65,8 +65,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
-    [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)],
+    ("path", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)]
 )
 def test_odd_bodies(checkpoint: Path, path: str, body: dict[str, Any]) -> None:
     client, llm = scripted_app(checkpoint)(text="Hello")

@@ -15,14 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from examples import responses_client
 from jax_engine import EngineDeadError
 from tests.support.marked_turn import marked_turns
-from tests.support.scripted_app import (
-    Make,
-    asked_prompt,
-    leave,
-    named_events,
-    scripted_app,
-    served,
-)
+from tests.support.scripted_app import Make, asked_prompt, leave, named_events, scripted_app, served
 
 PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

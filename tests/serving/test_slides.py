@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine import (
-    LLM,
-    AsyncEngineArgs,
-    AsyncLLMEngine,
-    EngineArgs,
-    LLMEngine,
-    SamplingParams,
-)
+from jax_engine import LLM, AsyncEngineArgs, AsyncLLMEngine, EngineArgs, LLMEngine, SamplingParams
 from tests.meta.trees import ROOT
 from tests.support.http_server import HttpServer
 from tests.support.patience import HANG_S

@@ -14,11 +14,7 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.open_requests import CompletionStream
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
-SETTINGS: dict[str, Any] = {
-    "block_size": 4,
-    "max_model_len": 64,
-    "num_gpu_blocks_override": 60,
-}
+SETTINGS: dict[str, Any] = {"block_size": 4, "max_model_len": 64, "num_gpu_blocks_override": 60}
 PROMPT = "Once"
 PARAMS = SamplingParams(temperature=0.0, max_tokens=13, ignore_eos=True)
 TWO = SamplingParams(seed=3, n=2, max_tokens=13, ignore_eos=True)

@@ -43,10 +43,7 @@ def test_a_match_is_the_one_that_a_search_finds(tokens: list[int], low: int, mor
     more=st.integers(0, 2),
 )
 def test_guesses_follow_the_match_while_sequences_grow(
-    prompts: list[list[int]],
-    turns: list[tuple[int, list[int], int]],
-    low: int,
-    more: int,
+    prompts: list[list[int]], turns: list[tuple[int, list[int], int]], low: int, more: int
 ) -> None:
     """Several at a time, by turns: each is looked up in itself."""
     drafter = NgramDrafter(low, low + more)

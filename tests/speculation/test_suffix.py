@@ -225,7 +225,4 @@ def test_who_has_a_salt_neither_gives_nor_takes() -> None:
     drafter.forget({3})
     assert drafter.propose(
         [DraftRequest(4, text[:4], 0, 4), DraftRequest(5, text[:4], 0, 4, shares=False)]
-    ) == [
-        [5, 6, 7, 8],
-        [],
-    ]
+    ) == [[5, 6, 7, 8], []]

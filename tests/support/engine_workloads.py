@@ -114,9 +114,7 @@ def sampling_params(draw: st.DrawFn, long: bool = False) -> dict[str, Any]:
 @st.composite
 def aborts(draw: st.DrawFn) -> Aborts:
     moments = st.builds(
-        Abort,
-        st.sampled_from([0, 0, 1, 2, 3, 5, 8, 13]),
-        st.sampled_from([BETWEEN, IN_OUTPUTS]),
+        Abort, st.sampled_from([0, 0, 1, 2, 3, 5, 8, 13]), st.sampled_from([BETWEEN, IN_OUTPUTS])
     )
     return draw(st.dictionaries(st.integers(0, 6), moments, max_size=4))
 

@@ -143,11 +143,7 @@ def check_prompt_logprobs(
 
 
 def check_entry(
-    entry: Mapping[int, Any],
-    token: int,
-    row: np.ndarray,
-    num_top: int,
-    tolerance: float,
+    entry: Mapping[int, Any], token: int, row: np.ndarray, num_top: int, tolerance: float
 ) -> None:
     """The token first, then the `num_top` most probable (-1: all), with values and ranks.
 

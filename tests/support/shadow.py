@@ -70,9 +70,7 @@ class ShadowCache:
 
     @staticmethod
     def move(
-        source: list[list[Content]],
-        target: list[list[Content]],
-        pairs: Sequence[tuple[int, int]],
+        source: list[list[Content]], target: list[list[Content]], pairs: Sequence[tuple[int, int]]
     ) -> None:
         """target[dst] = source[src] for all pairs, all read before any is written."""
         contents = [list(source[src]) for src, _ in pairs]

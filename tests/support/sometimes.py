@@ -14,10 +14,7 @@ from hypothesis import currently_in_test_context, event, settings
 
 from tests.support.share import EVERYTHING
 
-SUITES = (
-    "tests.properties.test_engine_shell",
-    "tests.properties.test_engine_against_reference",
-)
+SUITES = ("tests.properties.test_engine_shell", "tests.properties.test_engine_against_reference")
 MUST_HAPPEN = (
     "preempted by recompute", "preempted by swap", "copy-on-write", "rebuild",
     "cache hit", "runs in parts", "best_of", "abort in flight", "aborted", "deadline",

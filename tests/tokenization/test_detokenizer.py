@@ -16,11 +16,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from reference.text import byte_fallback, byte_level, certain, decode
 from tests.support.byte_tokenizer import byte_alphabet
 from tests.support.vocabularies import Words, byte_words, fallback_words, words
-from tests.tokenization.conftest import (
-    byte_level_metadata,
-    sentencepiece_metadata,
-    word_pieces,
-)
+from tests.tokenization.conftest import byte_level_metadata, sentencepiece_metadata, word_pieces
 
 SIZE, SPECIAL = 12, 2
 SURROGATE = byte_words([b"\xed", b"\xa0", b"\xed\xa0", b"a", b"\xe2\x82"], SPECIAL)

@@ -21,14 +21,7 @@ from tests.golden.families.checkpoints import cases, tensors_of
 from tests.golden.families.parity import write
 from tests.models.checkpoints import write_checkpoint
 from tests.reference.test_transformer import whole
-from tests.support.adapted import (
-    MAX_RANK,
-    SLOTS,
-    Driver,
-    adapter_of,
-    modules_at,
-    worker_of,
-)
+from tests.support.adapted import MAX_RANK, SLOTS, Driver, adapter_of, modules_at, worker_of
 from tests.support.quantised_llama import quantised_llama
 
 CASES = cases()

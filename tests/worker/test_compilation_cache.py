@@ -14,10 +14,7 @@ from jaxlib.version import __version__ as jaxlib_version
 from jax_engine.worker import compilation_cache as module
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 
-NAMES = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-)
+NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 
 @pytest.fixture

@@ -9,11 +9,7 @@ import pytest
 from jax_engine.sampling.sampling_inputs import ROW_WIDTH
 from jax_engine.step import Moves, PreemptionCosts, Step
 from jax_engine.worker import preemption_costs
-from jax_engine.worker.preemption_costs import (
-    measure_costs,
-    seconds_per_block,
-    seconds_per_token,
-)
+from jax_engine.worker.preemption_costs import measure_costs, seconds_per_block, seconds_per_token
 from jax_engine.worker.step_shape import StepShape, step_shape
 
 TABLE_WIDTH = 5

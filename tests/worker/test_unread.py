@@ -132,11 +132,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(sampling: str, branches_
     pool = Pool(4, 60, draft="itself", accepts_guesses=True, branches_wait=branches_wait)
     config = draft_config(3, draft_sample_method=sampling)
     engine = build_one(
-        pool,
-        num_cpu_blocks=0,
-        prefix_caching=True,
-        speculation=config,
-        max_num_batched_tokens=40,
+        pool, num_cpu_blocks=0, prefix_caching=True, speculation=config, max_num_batched_tokens=40
     )
     params = SamplingParams(temperature=0.9, seed=5, max_tokens=17, ignore_eos=True)
     if sampling == "greedy":

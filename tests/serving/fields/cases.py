@@ -151,11 +151,7 @@ SHARED = SAMPLING | {
         {"early_stopping": "never"},
         {"use_beam_search": True, "n": 2, "temperature": 0.0},
     ),
-    "use_beam_search": Case(
-        {"use_beam_search": True},
-        {"use_beam_search": True},
-        {"n": 2},
-    ),
+    "use_beam_search": Case({"use_beam_search": True}, {"use_beam_search": True}, {"n": 2}),
     "prompt_logprobs": Case({"prompt_logprobs": 4}, {"prompt_logprobs": 4}),
     "response_format.type": Case(
         {"response_format": {"type": "json_object"}}, grammar(json_object=True)

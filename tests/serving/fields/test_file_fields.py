@@ -32,10 +32,7 @@ TOLD = SAMPLING | {"stop": ["!"], "prompt": f"{BOS}Once"}
 
 @pytest.fixture
 def ask(
-    accepted: list[Any],
-    fields_checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    accepted: list[Any], fields_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
     """Writes lines to a file and has it answered, line by line; returns what was accepted."""
     in_threads(monkeypatch)
