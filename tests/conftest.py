@@ -31,6 +31,7 @@ from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
 from tests.support.memory_maps import MemoryMaps
+from tests.support.patience import HANG_S
 from tests.support.share import EVERYTHING, Share
 from tests.support.sometimes import Sometimes
 
@@ -172,6 +173,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="write how many examples each test ran, as JSON; in one process only",
     )
+
+
+@pytest.fixture
+def patient_runners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner's process that gets no core for a while is not dead."""
+    from jax_engine.processes import runner_child
+
+    for name in ("SILENCE_S", "START_S", "STILL_S"):
+        monkeypatch.setattr(runner_child, name, HANG_S)
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,8 @@ import pytest
 
 from jax_engine.cli import main
 from jax_engine.serving import engine_client
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 SETTINGS = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 60}
 FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
@@ -38,10 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="package")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
-    path = tiny_llama(folder, vocab_size=VOCAB)[0]
-    save_byte_tokenizer(path)
-    return path
+    return byte_llama(tmp_path_factory.mktemp("models") / "bytes")
 
 
 @pytest.fixture

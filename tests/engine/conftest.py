@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from reference.transformer import Transformer
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama, tiny_llama
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +23,4 @@ def tiny(checkpoint: tuple[Path, Transformer]) -> str:
 @pytest.fixture(scope="session")
 def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of one whose tokens are bytes."""
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
-    return str(path)
+    return str(byte_llama(tmp_path_factory.mktemp("models") / "bytes"))

@@ -9,10 +9,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams, StructuredOutputsParams
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.byte_tokenizer import VOCAB
 from tests.support.in_process import check_idle
 from tests.support.json_schemas import conforms, schemas
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 EOS = 256
 MAX_LEN = 240
@@ -23,8 +23,7 @@ REGEX = "(ab|c[0-9]{2}){1,5}"
 def folder(tmp_path_factory):
     # Logits for more tokens than the tokenizer has, as in many models
     sizes = {"vocab_size": VOCAB + 30, "max_position_embeddings": MAX_LEN}
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", **sizes)
-    save_byte_tokenizer(path)
+    path = byte_llama(tmp_path_factory.mktemp("models") / "bytes", **sizes)
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"eos_token_id": EOS}))
     return str(path)

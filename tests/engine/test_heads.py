@@ -11,9 +11,8 @@ from jax_engine import LLM, ConfigError, InvalidRequestError, PoolingParams, Wei
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.models.pooling_heads import probabilities
 from jax_engine.pooling_params import PoolerConfig
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.heads import WIDTH, with_head
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 SETTINGS: dict[str, Any] = {
     "num_gpu_blocks_override": 60,
@@ -26,9 +25,7 @@ PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 10, 11], [12], [13, 14, 15]]
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "plain", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
-    return path
+    return byte_llama(tmp_path_factory.mktemp("models") / "plain")
 
 
 def weight(folder: Path) -> np.ndarray:

@@ -10,8 +10,6 @@ from jax_engine import LLM, MissingPackageError, SamplingParams, StructuredOutpu
 from jax_engine.models.model_loader import open_model
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.meta.trees import ROOT
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
 
 TINY = {"dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 32}
 # None in sys.modules: an import of it fails as if it were not installed.
@@ -55,9 +53,7 @@ def test_a_guided_request_without_llguidance(
     """Neither its neighbour nor what comes after it is disturbed."""
     monkeypatch.setitem(sys.modules, "llguidance", None)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    folder, _ = tiny_llama(tmp_path / "model", vocab_size=VOCAB)
-    save_byte_tokenizer(folder)
-    llm = LLM(str(folder), **TINY)
+    llm = LLM(str(byte_llama(tmp_path / "model")), **TINY)
     plain = SamplingParams(temperature=0.0, max_tokens=3)
     guided = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["yes", "no"]))
     with pytest.raises(MissingPackageError, match=r"structured_outputs.*pip install llguidance"):

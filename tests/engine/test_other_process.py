@@ -8,28 +8,20 @@ import pytest
 from jax_engine import LLM, EngineConfig, SamplingParams
 from jax_engine.engine.build import settings_of_runners
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
-from jax_engine.processes import runner_child
 from jax_engine.processes.runner_client import RemoteRunner
 from tests.engine.test_real_adapters import DRAWN, GREEDY, bits, lora
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
-from tests.support.patience import HANG_S, until
+from tests.support.patience import until
 
+pytestmark = pytest.mark.usefixtures("patient_runners")
 BOTH = ("uni", "mp")
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [3, 4], [9] * 6, [5, 6, 7, 8, 9, 1]]
 SMALL: dict[str, Any] = {
     "skip_tokenizer_init": True, "max_model_len": 32, "max_num_seqs": 8, "max_logprobs": 3,
     "num_gpu_blocks_override": 40, "block_size": 4, "load_format": "auto",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    monkeypatch.setattr(runner_child, "SILENCE_S", HANG_S)
-    monkeypatch.setattr(runner_child, "START_S", HANG_S)
-    monkeypatch.setattr(runner_child, "STILL_S", HANG_S)
 
 
 def pair(model: str, **given: Any) -> list[LLM]:

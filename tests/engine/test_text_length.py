@@ -8,9 +8,8 @@ import pytest
 
 from jax_engine import LLM, PoolingParams, RequestTooLargeError, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.heads import with_head
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 LIMIT = 50
 LONGEST = len("<|end|>")  # bytes of the longest token
@@ -52,10 +51,7 @@ CUT_TO_3: dict[str, Call] = {
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lengths")
-    path = tiny_llama(folder / "model", vocab_size=VOCAB, max_position_embeddings=LIMIT)[0]
-    save_byte_tokenizer(path)
-    return path
+    return byte_llama(tmp_path_factory.mktemp("lengths") / "model", max_position_embeddings=LIMIT)
 
 
 @pytest.fixture(scope="module")

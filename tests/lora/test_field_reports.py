@@ -12,8 +12,6 @@ from jax_engine import LLMEngine, LoRARequest
 from jax_engine.config.engine_config import EngineConfig
 from tests.lora.test_registry import make, reads, written  # noqa: F401
 from tests.meta.trees import ROOT
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
 
 SLOTS = "tests/core/test_adapter_slots.py::"
 ENGINE = "tests/engine/test_adapters.py::"
@@ -94,8 +92,7 @@ def test_unchanged_files_are_not_read_again_in_place(
 @pytest.mark.slow
 def test_no_more_is_compiled_at_the_start(tmp_path: Path) -> None:
     """One program serves rows with adapters and rows without, on a CPU."""
-    path, _ = tiny_llama(tmp_path / "model", vocab_size=VOCAB, max_position_embeddings=64)
-    save_byte_tokenizer(path)
+    path = byte_llama(tmp_path / "model")
     counts = []
     for slots in ({}, {"enable_lora": True, "max_loras": 8}):
         settings = {"model": str(path), "max_num_batched_tokens": 16, "max_num_seqs": 4} | slots

@@ -18,7 +18,7 @@ from jax_engine.lora.request import LoRARequest
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.lora.adapters import modules, tensors_of, write_folder
 from tests.support.byte_tokenizer import CHAT_TEMPLATE, EOS_TOKEN, VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 EOS, LETTER = VOCAB - 1, "a"
 OWN = CHAT_TEMPLATE.replace("[", "<").replace("]", ">")
@@ -206,9 +206,7 @@ def test_a_registry_refuses_it_by_name(tokenizer: Tokenizer, copied: Path) -> No
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
-    folder = tmp_path_factory.mktemp("models") / "chat"
-    path, _ = tiny_llama(folder, vocab_size=VOCAB, max_position_embeddings=256)
-    save_byte_tokenizer(path)
+    path = byte_llama(tmp_path_factory.mktemp("models") / "chat", max_position_embeddings=256)
     return LLM(str(path), block_size=8, num_gpu_blocks_override=100, enable_lora=True)
 
 

@@ -16,11 +16,10 @@ from jax_engine.models.model_loader import open_model
 from tests.engine.test_real_adapters import DRAWN, SETTINGS, SLOTS, asked
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
-from tests.support.adapted import Driver, adapter_of, modules_at, worker_of
+from tests.support.adapted import adapter_of, beside, logits_of, modules_at, worker_of
 from tests.support.exchanges import check_exchanges
 from tests.support.tiny_llama import tiny_llama
-from tests.worker.test_adapters import CHUNKS, PROMPT, merged_checkpoint
-from tests.worker.test_adapters import logits_of as logits_of_merged
+from tests.worker.test_adapters import merged_checkpoint
 
 CASES = cases()
 # A tied head; turned matrices; q, k and v in one tensor, with rows in another order, and attention
@@ -31,18 +30,6 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-def chunks_of(driver: Driver, adapter: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The logits of a row with the adapter, and of one without, in one step each."""
-    driver.open(1, PROMPT, slot=2)
-    driver.open(2, PROMPT)
-    found = []
-    for number, chunk in enumerate(CHUNKS):
-        adapters = [(2, adapter)] if number == 0 else []
-        found.append(driver.step((1, chunk), (2, chunk), adapters=adapters))
-    own, other = np.array(found).swapaxes(0, 1)
-    return own, other
-
-
 @pytest.mark.parametrize(("case", "size"), FAMILIES)
 def test_an_adapter_is_the_merged_model_on_any_number_of_devices(
     case: str, size: int, tmp_path: Path
@@ -50,10 +37,10 @@ def test_an_adapter_is_the_merged_model_on_any_number_of_devices(
     write(CASES[case], tmp_path)
     of, names = modules_at(tmp_path)
     adapter = adapter_of(names, of, 0)
-    expected = logits_of_merged(merged_checkpoint(CASES[case], adapter, tmp_path / "merged"))
+    expected = logits_of(merged_checkpoint(CASES[case], adapter, tmp_path / "merged"))
     shared: dict[str, Any] = {"tensor_parallel_size": size}
-    base = logits_of_merged(tmp_path, **shared)
-    own, other = chunks_of(Driver(worker_of(tmp_path, **shared)), adapter)
+    base = logits_of(tmp_path, **shared)
+    own, other = beside(worker_of(tmp_path, **shared), adapter)
     assert other.tobytes() == base.tobytes()
     largest = np.abs(expected).max()
     np.testing.assert_allclose(own, expected, rtol=0, atol=1e-4 * largest)
@@ -73,9 +60,9 @@ def test_biases_are_added_once(llama: Path, size: int, dtype: str) -> None:
     """Also of products that end in a sum over the devices; KV heads are repeated, or are not."""
     of, names = modules_at(llama)
     adapter = adapter_of(names, of, 1, biased=True)
-    one, _ = chunks_of(Driver(worker_of(llama, dtype=dtype)), adapter)
+    one, _ = beside(worker_of(llama, dtype=dtype), adapter)
     worker = worker_of(llama, dtype=dtype, tensor_parallel_size=size)
-    own, _ = chunks_of(Driver(worker), adapter)
+    own, _ = beside(worker, adapter)
     largest = np.abs(one).max()
     tolerance = 1e-4 if dtype == "float32" else 0.05
     np.testing.assert_allclose(own, one, rtol=0, atol=tolerance * largest)
@@ -86,14 +73,14 @@ def test_a_slot_that_is_taken_keeps_nothing_on_any_device(llama: Path) -> None:
     large = adapter_of(names, of, 0, rank=20, biased=True)
     for few in (["model.layers.0.self_attn.o_proj"], ["model.layers.1.mlp.up_proj"]):
         small = adapter_of(few, of, 1, rank=3)
-        fresh, _ = chunks_of(Driver(worker_of(llama, tensor_parallel_size=4)), small)
+        fresh, _ = beside(worker_of(llama, tensor_parallel_size=4), small)
         worker = worker_of(llama, tensor_parallel_size=4)
-        chunks_of(Driver(worker), large)
-        assert chunks_of(Driver(worker), small)[0].tobytes() == fresh.tobytes()
+        beside(worker, large)
+        assert beside(worker, small)[0].tobytes() == fresh.tobytes()
         worker.recover()
         assert worker.slots is not None
         assert not any(np.asarray(array).any() for array in worker.slots.arrays)
-        assert chunks_of(Driver(worker), small)[0].tobytes() == fresh.tobytes()
+        assert beside(worker, small)[0].tobytes() == fresh.tobytes()
 
 
 def test_each_device_has_its_part_of_all_slots(llama: Path) -> None:

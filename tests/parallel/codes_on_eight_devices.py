@@ -24,9 +24,8 @@ from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.models.checkpoints import write_checkpoint
 from tests.models.test_quantised_models import CASES, CONFIG, DECODED, write_mxfp4, write_quantised
-from tests.parallel.adapters_on_eight_devices import chunks_of
 from tests.parallel.on_eight_devices import CROWD, SWAPS, serve_both
-from tests.support.adapted import Driver, adapter_of, modules_at, worker_of
+from tests.support.adapted import adapter_of, beside, modules_at, worker_of
 from tests.support.builders import Pool
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
@@ -151,8 +150,7 @@ def test_adapters_beside_whole_rows(method: str, tmp_path: Path) -> None:
     adapter = adapter_of(own, of, 0, size=0.2, biased=True)
     found = []
     for size in (1, 2, 4):
-        driver = Driver(worker_of(path, tensor_parallel_size=size))
-        found.append(np.array(chunks_of(driver, adapter)))
+        found.append(np.array(beside(worker_of(path, tensor_parallel_size=size), adapter)))
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 

@@ -16,12 +16,10 @@ from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.models import test_quantised_models as quantised
-from tests.parallel.adapters_on_eight_devices import chunks_of
 from tests.parallel.codes_on_eight_devices import logits
 from tests.parallel.on_eight_devices import configured
-from tests.support.adapted import Driver, adapter_of, modules_at, worker_of
+from tests.support.adapted import adapter_of, beside, logits_of, modules_at, worker_of
 from tests.support.exchanges import check_exchanges
-from tests.worker.test_adapters import CHUNKS, PROMPT
 
 CASES = cases()
 DEALT: dict[str, Any] = {"enable_expert_parallel": True}
@@ -125,15 +123,13 @@ def test_adapters_of_experts(case: str, size: int, tmp_path: Path) -> None:
     path = written(case, tmp_path)
     of, names = modules_at(path)
     adapter = adapter_of(names, of, 0, biased=True)
-    one, base = chunks_of(Driver(worker_of(path)), adapter)
+    one, base = beside(worker_of(path), adapter)
     given: dict[str, Any] = {"tensor_parallel_size": size, **DEALT}
-    own, other = chunks_of(Driver(worker_of(path, **given)), adapter)
+    own, other = beside(worker_of(path, **given), adapter)
     largest = np.abs(one).max()
     np.testing.assert_allclose(own, one, rtol=0, atol=1e-4 * largest)
     assert np.abs(one - base).max() > 0.05 * largest
-    plain = Driver(worker_of(path, loras=0, **given))
-    plain.open(1, PROMPT)
-    assert plain.all_of(1, CHUNKS).tobytes() == other.tobytes()
+    assert logits_of(path, **given).tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("mode", ["swap", "recompute"])

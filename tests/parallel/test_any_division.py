@@ -10,13 +10,12 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.processes import runner_child
 from pallas_kernels.backends import runs_cpu_kernels
-from tests.support.patience import HANG_S
 from tests.support.quantised_llama import quantised_llama
 from tests.support.tiny_llama import tiny_llama
 
 pytestmark = [
+    pytest.mark.usefixtures("patient_runners"),
     pytest.mark.slow,
     pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU"),
 ]
@@ -33,13 +32,6 @@ FIXED: dict[str, Any] = {
     "skip_tokenizer_init": True, "max_model_len": 40, "swap_space": 0.01, "max_logprobs": -1,
     "batch_invariant": True,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    for name in ("SILENCE_S", "START_S", "STILL_S"):
-        monkeypatch.setattr(runner_child, name, HANG_S)
 
 
 @pytest.fixture(scope="module")

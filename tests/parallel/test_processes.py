@@ -21,12 +21,13 @@ from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.support.adapted import adapter_of, modules_at
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.patience import HANG_S
 from tests.support.quantised_llama import quantised_llama
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
-pytestmark = pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU")
+pytestmark = [
+    pytest.mark.usefixtures("patient_runners"),
+    pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU"),
+]
 SMALL: dict[str, Any] = {
     "skip_tokenizer_init": True, "max_model_len": 40, "max_num_seqs": 8, "block_size": 4,
     "num_gpu_blocks_override": 60, "max_logprobs": -1, "dtype": "float32",
@@ -34,20 +35,10 @@ SMALL: dict[str, Any] = {
 PROMPTS = [{"prompt_token_ids": one} for one in ([5, 6, 7, 8, 9], [3, 4], [9] * 6, [*range(3, 24)])]
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    for name in ("SILENCE_S", "START_S", "STILL_S"):
-        monkeypatch.setattr(runner_child, name, HANG_S)
-
-
 @pytest.fixture(scope="module")
 def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 64}
-    path, _ = tiny_llama(folder, vocab_size=VOCAB, **heads)
-    save_byte_tokenizer(path)
-    return str(path)
+    return str(byte_llama(tmp_path_factory.mktemp("models") / "bytes", **heads))
 
 
 def pids(llm: LLM) -> list[int]:

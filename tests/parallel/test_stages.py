@@ -20,16 +20,14 @@ from jax_engine.layers.batch import one_sequence
 from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec
 from jax_engine.models.model_loader import open_model
 from jax_engine.parallel.partition import VARIABLE, layers_of_stages, staged
-from jax_engine.processes import runner_child
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.parallel.test_processes import PROMPTS, SMALL, pids
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.patience import HANG_S
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
+pytestmark = pytest.mark.usefixtures("patient_runners")
 on_kernels = pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU")
 LENGTH = 21
 SAMPLED = SamplingParams(
@@ -37,20 +35,10 @@ SAMPLED = SamplingParams(
 )
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    for name in ("SILENCE_S", "START_S", "STILL_S"):
-        monkeypatch.setattr(runner_child, name, HANG_S)
-
-
 @pytest.fixture(scope="module")
 def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
     sizes = {"num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 3}
-    path, _ = tiny_llama(folder, vocab_size=VOCAB, **sizes)
-    save_byte_tokenizer(path)
-    return str(path)
+    return str(byte_llama(tmp_path_factory.mktemp("models") / "bytes", **sizes))
 
 
 def answers(llm: LLM, asked: SamplingParams = SAMPLED) -> Any:

@@ -26,9 +26,8 @@ from jax_engine.serving import engine_client
 from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from pallas_kernels.backends import runs_cpu_kernels
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S, until
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,11 +56,8 @@ def asked(number: int) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 64}
-    path, _ = tiny_llama(folder, vocab_size=VOCAB, **heads)
-    save_byte_tokenizer(path)
-    return str(path)
+    return str(byte_llama(tmp_path_factory.mktemp("models") / "bytes", **heads))
 
 
 def test_the_limits_keep_the_promise() -> None:

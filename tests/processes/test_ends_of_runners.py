@@ -27,6 +27,7 @@ from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.patience import HANG_S, until
 from tests.support.stub_process import ENDS, MODULE, Grief
 
+pytestmark = pytest.mark.usefixtures("patient_runners")
 SIZES = Capabilities(3, 4, 10, 0, 10, 64)
 NEVER = Grief("raises", "launch", 10**6)
 SHORT_S = 2.0
@@ -35,14 +36,6 @@ PARAMS = [
     SamplingParams(max_tokens=9, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY, **one)
     for one in ({"temperature": 0.0}, {"n": 2, "seed": 1}, {"seed": 2, "allowed_token_ids": [0, 1]})
 ]
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    monkeypatch.setattr(runner_child, "SILENCE_S", HANG_S)
-    monkeypatch.setattr(runner_child, "START_S", HANG_S)
-    monkeypatch.setattr(runner_child, "STILL_S", HANG_S)
 
 
 @contextmanager

@@ -30,19 +30,13 @@ from tests.support.stub_process import ENDS, MODULE, Grief
 
 ray = pytest.importorskip("ray")
 pytestmark = [
+    pytest.mark.usefixtures("patient_runners"),
     pytest.mark.slow,
     pytest.mark.skipif(not runs_cpu_kernels(), reason="actors meet by a kernel for a CPU"),
     pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 of_bytes = model  # a checkpoint with a tokenizer
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that gets no core for a while is not dead."""
-    for name in ("SILENCE_S", "START_S", "STILL_S"):
-        monkeypatch.setattr(runner_child, name, HANG_S)
 
 
 @pytest.fixture(scope="module")

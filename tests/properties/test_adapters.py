@@ -21,10 +21,9 @@ from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind
 from tests.engine.test_real_adapters import bits
 from tests.support.adapted import adapter_of, modules_at
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.in_process import check_idle, run
 from tests.support.sometimes import saw
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 LAST = RequestOutputKind.FINAL_ONLY
 BASE: dict[str, Any] = {
@@ -88,8 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, and beside it a smaller one of the same vocabulary."""
     place = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("bytes", "draft")):
-        path, _ = tiny_llama(place / name, seed, vocab_size=VOCAB, max_position_embeddings=64)
-        save_byte_tokenizer(path)
+        byte_llama(place / name, seed)
     return place
 
 

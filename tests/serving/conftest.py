@@ -1,13 +1,13 @@
-"""A tiny checkpoint that speaks text, for all tests of this folder."""
+"""A tiny checkpoint that speaks text, and apps over a scripted engine, for tests of this folder."""
 
 from pathlib import Path
 
 import pytest
 
 from jax_engine.serving import engine_client
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.patience import HANG_S
-from tests.support.tiny_llama import tiny_llama
+from tests.support.scripted_app import Make, scripted_app
+from tests.support.tiny_llama import byte_llama
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="package")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
-    path = tiny_llama(folder, vocab_size=VOCAB)[0]
-    save_byte_tokenizer(path)
-    return path
+    return byte_llama(tmp_path_factory.mktemp("models") / "bytes")
+
+
+@pytest.fixture
+def make(checkpoint: Path) -> Make:
+    return scripted_app(checkpoint)

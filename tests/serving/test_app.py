@@ -1,10 +1,8 @@
 """The endpoints over an engine that says what it is told to: fields, errors, streams."""
 
 import asyncio
-import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
 from jax_engine.serving import stat_loggers
 from jax_engine.serving.text_encoder import TextEncoder
 from tests.support.patience import HANG_S
-from tests.support.scripted_app import Make, http_scope, leave, scripted_app
+from tests.support.scripted_app import Make, events, http_scope, leave
 
 ENDPOINTS = {
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
@@ -22,22 +20,11 @@ ENDPOINTS = {
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
-
-
 def params_of(make: Make, path: str, body: dict[str, Any], **script: Any) -> SamplingParams:
     client, llm = make(**script)
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return llm.asked[0][1]
-
-
-def events(text: str) -> list[Any]:
-    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(one) for one in lines[:-1]]
 
 
 def test_fields_become_sampling_params(make: Make) -> None:

@@ -1,7 +1,5 @@
 """Fields that OpenAI's and vLLM's clients send, and those that they read."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,22 +8,11 @@ from starlette.testclient import TestClient
 
 from jax_engine import InvalidRequestError, SamplingParams
 from jax_engine.serving.messages import params_fields, read_params
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make, events
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 MINE: dict[str, Any] = {"role": "assistant", "content": "So "}
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
-
-
-def events(text: str) -> list[Any]:
-    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(one) for one in lines]
 
 
 def official(client: TestClient) -> openai.OpenAI:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from jax_engine.serving.api import middleware
 from jax_engine.serving.api.middleware import ValueCount
 from jax_engine.serving.api.sampling_fields import MAX_BIASES, MAX_WORDS
 from tests.serving.fields.cases import WAYS
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make
 
 C = "/v1/completions"
 TEXT = st.text(st.sampled_from([*'ab",[{:}]\\/é\n\u2241\U0001f600']), max_size=6)
@@ -22,11 +21,6 @@ values = st.recursive(
     st.none() | st.integers() | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
 )
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
 
 
 def expected(value: Any) -> int:

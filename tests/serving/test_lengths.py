@@ -1,12 +1,11 @@
 """Prompts and outputs that do not fit the model's length are refused, with both numbers."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make
 
 LIMIT = 64
 C, CHAT, RESPONSES, MESSAGES = (
@@ -31,11 +30,6 @@ FIELDS = {
     RESPONSES: ["max_output_tokens"], MESSAGES: ["max_tokens"],
 }  # fmt: skip
 CASES = [(path, field) for path, fields in FIELDS.items() for field in fields]
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,12 +3,11 @@
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.scripted_app import scripted_app
+from tests.support.scripted_app import Make
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}', "id": "i"}
@@ -67,8 +66,8 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 @pytest.mark.parametrize(
     ("path", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)]
 )
-def test_odd_bodies(checkpoint: Path, path: str, body: dict[str, Any]) -> None:
-    client, llm = scripted_app(checkpoint)(text="Hello")
+def test_odd_bodies(make: Make, path: str, body: dict[str, Any]) -> None:
+    client, llm = make(text="Hello")
     assert client.post(path, json=body).status_code == 200
     rng, statuses = random.Random(0), set()
     for _ in range(300):

@@ -2,15 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_app import scripted_app
+from tests.support.scripted_app import Make
 
 
-def test_errors_are_told_as_they_are(checkpoint: Path) -> None:
-    client, _ = scripted_app(checkpoint)()
+def test_errors_are_told_as_they_are(make: Make) -> None:
+    client, _ = make()
     document = client.get("/openapi.json").json()
     operations = [one for path in document["paths"].values() for one in path.values()]
     assert len(operations) >= 15
@@ -24,17 +23,17 @@ def test_errors_are_told_as_they_are(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["prompt", "messages"])
-def test_either_body_of_tokenize_is_told(checkpoint: Path, field: str) -> None:
-    client, _ = scripted_app(checkpoint)()
+def test_either_body_of_tokenize_is_told(make: Make, field: str) -> None:
+    client, _ = make()
     body = client.get("/openapi.json").json()["paths"]["/tokenize"]["post"]["requestBody"]
     kinds = body["content"]["application/json"]["schema"]["anyOf"]
     (kind,) = [one for one in kinds if field in one["properties"]]
     assert kind["required"] == [field] and kind["additionalProperties"] is False
 
 
-def test_every_reference_leads_somewhere(checkpoint: Path) -> None:
+def test_every_reference_leads_somewhere(make: Make) -> None:
     """A reader of the document, such as a generator of clients, can make every body."""
-    client, _ = scripted_app(checkpoint)()
+    client, _ = make()
     document = client.get("/openapi.json").json()
     found = re.findall(r'"\$ref": "([^"]*)"', json.dumps(document))
     assert len(found) > 20

@@ -17,12 +17,11 @@ from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.api.web_page import FILES
 from jax_engine.tokenization.tokenizer import load_tokenizer
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.chromium import Page, chromium
 from tests.support.http_server import HttpServer
 from tests.support.patience import until
 from tests.support.scripted_llm import ScriptedLLM
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -51,8 +50,7 @@ new MutationObserver(() => {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
     """A server whose model gives answers long enough to watch."""
     folder = tmp_path_factory.mktemp("models") / "long"
-    path = tiny_llama(folder, vocab_size=VOCAB, max_position_embeddings=1024)[0]
-    save_byte_tokenizer(path)
+    path = byte_llama(folder, max_position_embeddings=1024)
     found = HttpServer.of(
         path, "--served-model-name", "tiny", "--max-model-len=1024",
         "--num-gpu-blocks-override=2200", "--enable-prefix-caching",

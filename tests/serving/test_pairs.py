@@ -5,7 +5,6 @@ own; and a stream adds up to the answer at once. The engine is real, but for its
 """
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.builders import small_engine
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_in_thread import in_threads
+from tests.support.scripted_app import events
 from tests.support.strategies import EOS, VOCABULARY
 
 PLAIN: dict[str, Any] = {
@@ -100,10 +100,9 @@ def test_two_options_together(
         more = {"stream": True, "stream_options": usage}
         added = client.post("/v1/completions", json=body | more)
         assert added.status_code == 200, added.text
-        events = [json.loads(one[6:]) for one in added.text.split("\n\n") if one[6:7] == "{"]
-        assert added.text.endswith("data: [DONE]\n\n")
-        assert all(("usage" in one) for one in events)
-        assert joined(events, body) == comparable(whole.json())
+        found = events(added.text)
+        assert all("usage" in one for one in found)
+        assert joined(found, body) == comparable(whole.json())
 
 
 def refused(body: dict[str, Any]) -> bool:
@@ -210,10 +209,10 @@ def without_cache(usage: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
 
 
-def joined(events: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]:
+def joined(stream: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]:
     """The answer that the events of a stream add up to."""
     found: dict[int, dict[str, Any]] = {}
-    for event in events:
+    for event in stream:
         for one in event["choices"]:
             choice = found.setdefault(one["index"], {"index": one["index"], "text": ""})
             choice["text"] += one["text"]
@@ -230,6 +229,6 @@ def joined(events: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]
             if "prompt_token_ids" in one:
                 assert "prompt_token_ids" not in choice
                 choice["prompt_token_ids"] = one["prompt_token_ids"]
-    last = events[-1]
+    last = stream[-1]
     assert last["choices"] == [] and "stream_options" not in body
     return {"usage": without_cache(last["usage"]), "choices": [found[i] for i in sorted(found)]}

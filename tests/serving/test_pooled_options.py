@@ -2,7 +2,6 @@
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_engine.serving.api.openai.embeddings import MAX_DESCRIBED
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make
 from tests.support.scripted_llm import ScriptedLLM
 
 VECTOR = [0.25, -1.0]  # what the scripted engine says
@@ -25,11 +24,6 @@ DTYPES = {
 SIDES = [
     ("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("queries", "items"),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
 
 
 @pytest.mark.parametrize("endianness", ["native", "little", "big"])

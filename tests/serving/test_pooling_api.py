@@ -13,17 +13,12 @@ from jax_engine import LLM
 from tests.support.heads import with_head
 from tests.support.http_server import HttpServer
 from tests.support.patience import HANG_S
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make
 
 TEXTS = ["Once", "The capital of", "é"]
 SETTINGS: dict[str, Any] = {"block_size": 4, "max_model_len": 64, "num_gpu_blocks_override": 60}
 SCORE = ("/score", "/v1/score")
 RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
 
 
 @pytest.fixture(scope="module")

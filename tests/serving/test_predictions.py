@@ -11,9 +11,8 @@ from starlette.testclient import TestClient
 from jax_engine import AsyncLLM
 from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.engine_in_thread import in_threads
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 # Not by the times of steps: right guesses are counted
 EXACT = {"num_speculative_tokens": 7, "enable_adaptive_verification": False}
@@ -31,9 +30,8 @@ BODY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, openai.OpenAI]]:
-    path = tmp_path_factory.mktemp("predictions") / "bytes"
-    tiny_llama(path, vocab_size=VOCAB, max_position_embeddings=256)
-    save_byte_tokenizer(path)
+    folder = tmp_path_factory.mktemp("predictions")
+    path = byte_llama(folder / "bytes", max_position_embeddings=256)
     with pytest.MonkeyPatch.context() as patch:
         in_threads(patch)
         llms = {name: engine_of(path, one) for name, one in SPECULATION.items()}

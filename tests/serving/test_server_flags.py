@@ -1,6 +1,5 @@
 """Flags of the server that change every request or answer."""
 
-import json
 import re
 import stat
 import threading
@@ -19,22 +18,11 @@ from jax_engine.progress_log import FORMAT_VARIABLE
 from jax_engine.serving.api.server import bound_unix_socket, run
 from jax_engine.serving.api.service import ServerSettings
 from tests.support.patience import HANG_S
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make, events
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 BODIES: dict[str, dict[str, Any]] = {C: {"prompt": "x"}, CHAT: HI}
-
-
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
-
-
-def events(text: str) -> list[Any]:
-    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(one) for one in lines]
 
 
 @pytest.mark.parametrize("prefix", ["/llm", "/a/b"])

@@ -1,11 +1,10 @@
 """Both APIs over the readers of a model's own marks, which the other tests replace."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.scripted_app import named_events, scripted_app
+from tests.support.scripted_app import Make, named_events
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.reasoning_content }}{{ m.content }}"
@@ -33,8 +32,8 @@ MESSAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_reasoning_and_calls_become_items_and_blocks(checkpoint: Path, stream: bool) -> None:
-    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_reasoning_and_calls_become_items_and_blocks(make: Make, stream: bool) -> None:
+    client, llm = make({"chat_template": TEMPLATE}, text=TEXT)
     answer = client.post("/v1/responses", json=RESPONSES | {"stream": stream})
     assert answer.status_code == 200, answer.text
     whole = named_events(answer.text)[-1]["response"] if stream else answer.json()
@@ -53,8 +52,8 @@ def test_reasoning_and_calls_become_items_and_blocks(checkpoint: Path, stream: b
         assert answer.json()["stop_reason"] == "tool_use"
 
 
-def test_what_goes_back_reaches_the_template(checkpoint: Path) -> None:
-    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_what_goes_back_reaches_the_template(make: Make) -> None:
+    client, llm = make({"chat_template": TEMPLATE}, text=TEXT)
     output = client.post("/v1/responses", json=RESPONSES).json()["output"]
     result = {"type": "function_call_output", "call_id": output[1]["call_id"], "output": "2"}
     items = [{"role": "user", "content": "x"}, *output, result]
@@ -76,8 +75,8 @@ def test_what_goes_back_reaches_the_template(checkpoint: Path) -> None:
     ("called", "used"),
     [({}, {}), (None, None), ("", ""), (" ", " "), ("null", "null"), ("[]", "{}")],
 )
-def test_calls_come_back_without_arguments(checkpoint: Path, called: Any, used: Any) -> None:
-    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_calls_come_back_without_arguments(make: Make, called: Any, used: Any) -> None:
+    client, llm = make({"chat_template": TEMPLATE}, text=TEXT)
     call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": called}
     if called == {}:
         del call["arguments"]
@@ -94,8 +93,8 @@ def test_calls_come_back_without_arguments(checkpoint: Path, called: Any, used: 
     assert [one[0]["prompt"] for one in llm.asked] == ["[assistant]add{}[tool]2"] * 2
 
 
-def test_required_tools_have_a_grammar(checkpoint: Path) -> None:
-    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_required_tools_have_a_grammar(make: Make) -> None:
+    client, llm = make({"chat_template": TEMPLATE}, text=TEXT)
     named: list[tuple[str, dict[str, Any]]] = [
         ("/v1/responses", RESPONSES | {"tool_choice": "required"}),
         ("/v1/responses", RESPONSES | {"tool_choice": {"type": "function", "name": "add"}}),
@@ -114,9 +113,9 @@ UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems":
 
 @pytest.mark.parametrize("parser", ["none", "pythonic"])
 @pytest.mark.parametrize("schema", [SCHEMA, UNIQUE], ids=["plain", "unique"])
-def test_strict_tools_are_taken_without_a_form(checkpoint: Path, parser: str, schema: Any) -> None:
+def test_strict_tools_are_taken_without_a_form(make: Make, parser: str, schema: Any) -> None:
     """As clients send them by default: openai-agents one by one, too."""
-    client, llm = scripted_app(checkpoint)({"tool_call_parser": parser}, text="[add(a=1), add()]")
+    client, llm = make({"tool_call_parser": parser}, text="[add(a=1), add()]")
     function = {"name": "add", "parameters": schema, "strict": True}
     message = {"role": "user", "content": "x"}
     bodies: list[tuple[str, dict[str, Any]]] = [
@@ -139,8 +138,8 @@ def test_strict_tools_are_taken_without_a_form(checkpoint: Path, parser: str, sc
             assert (name > 0) == (parser == "pythonic" or path == "/v1/responses")
 
 
-def test_a_keyword_that_no_grammar_holds_is_named(checkpoint: Path) -> None:
-    client, _ = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_a_keyword_that_no_grammar_holds_is_named(make: Make) -> None:
+    client, _ = make({"chat_template": TEMPLATE}, text=TEXT)
     function = {"name": "add", "parameters": UNIQUE}
     tool = {"type": "function", "function": function}
     chat = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
@@ -161,8 +160,8 @@ def test_a_keyword_that_no_grammar_holds_is_named(checkpoint: Path) -> None:
         assert "tool_choice 'auto'" in error["message"]
 
 
-def test_errors_call_a_schema_as_the_client_does(checkpoint: Path) -> None:
-    client, _ = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+def test_errors_call_a_schema_as_the_client_does(make: Make) -> None:
+    client, _ = make({"chat_template": TEMPLATE}, text=TEXT)
     bad = {"type": "function", "name": "f", "parameters": {"type": "array"}}
     unknown = bad | {"parameters": {"type": "object", "properties": {"a": {"type": "foo"}}}}
     space = {"type": "namespace", "name": "n", "tools": [RESPONSES["tools"][0], unknown]}

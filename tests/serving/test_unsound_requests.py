@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from jax_engine.serving.api import http_protocol, middleware
 from jax_engine.serving.api.http_protocol import MAX_HEAD, BoundedHead
 from jax_engine.serving.api.request_fields import MAX_DEPTH, MAX_MESSAGES, MAX_TOOLS, problem_of
 from tests.support.patience import HANG_S
-from tests.support.scripted_app import scripted_app, served
+from tests.support.scripted_app import Make, served
 
 BODIES: dict[str, tuple[dict[str, Any], str]] = {  # and a field that holds any text
     "/v1/completions": ({"prompt": "x"}, "prompt"),
@@ -45,9 +44,9 @@ def nested(depth: int, leaf: Any = 1) -> Any:
     ],
 )
 def test_what_cannot_be_read_or_written_is_refused(
-    checkpoint: Path, path: str, value: Any, why: str
+    make: Make, path: str, value: Any, why: str
 ) -> None:
-    client, llm = scripted_app(checkpoint)()
+    client, llm = make()
     body, field = BODIES[path]
     assert client.post(path, json=body).status_code == 200
     asked = len(llm.asked)
@@ -71,8 +70,8 @@ def test_what_cannot_be_read_or_written_is_refused(
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/tokenize", "/v1/rerank"])
-def test_why_a_body_cannot_be_read(checkpoint: Path, path: str, content: bytes, why: str) -> None:
-    client, llm = scripted_app(checkpoint)()
+def test_why_a_body_cannot_be_read(make: Make, path: str, content: bytes, why: str) -> None:
+    client, llm = make()
     answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400 and why in answer.text, answer.text
     assert not llm.asked
@@ -91,8 +90,8 @@ def test_all_other_letters_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 257, "a\nb", "\0", "\u202e", "a\x85"])
-def test_ids_are_short_and_printable(checkpoint: Path, name: str) -> None:
-    client, llm = scripted_app(checkpoint)()
+def test_ids_are_short_and_printable(make: Make, name: str) -> None:
+    client, llm = make()
     for path in [one for one in BODIES if one not in ("/v1/messages", "/tokenize")]:
         answer = client.post(path, json=BODIES[path][0] | {"request_id": name})
         assert answer.status_code == 400, answer.text
@@ -107,15 +106,15 @@ def test_ids_are_short_and_printable(checkpoint: Path, name: str) -> None:
     assert given.json()["id"] == "cmpl-" + "é" * 256
 
 
-def test_a_key_may_have_any_letters(checkpoint: Path) -> None:
-    client, _ = scripted_app(checkpoint)({"api_keys": ("sécret",)})
+def test_a_key_may_have_any_letters(make: Make) -> None:
+    client, _ = make({"api_keys": ("sécret",)})
     for key, status in (("sécret", 200), ("secret", 401)):
         headers = {b"Authorization": f"Bearer {key}".encode()}
         assert client.get("/v1/models", headers=headers).status_code == status
 
 
-def test_an_embeddings_id_is_that_of_the_engines_request(checkpoint: Path) -> None:
-    client, llm = scripted_app(checkpoint)()
+def test_an_embeddings_id_is_that_of_the_engines_request(make: Make) -> None:
+    client, llm = make()
     body = {"input": ["x", "y"], "request_id": "a"}
     assert client.post("/v1/embeddings", json=body).json()["id"] == "embd-a"
     assert llm.request_ids == ["embd-a/0#0", "embd-a/1#1"]
@@ -141,9 +140,9 @@ BEGIN = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 END = b"Connection: close\r\n\r\n"
 
 
-def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_have_a_size_and_a_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEAD_S", HANG_S)
-    client, _ = scripted_app(checkpoint)()
+    client, _ = make()
     with served(client.app, BoundedHead) as url:
         header = b"X: " + b"a" * (MAX_HEAD // 2) + b"\r\n"
         assert sent(url, BEGIN, header, END).startswith(b"HTTP/1.1 200")
@@ -161,9 +160,9 @@ def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.Monk
         assert sent(url, BEGIN, END).startswith(b"HTTP/1.1 200")
 
 
-def test_a_body_has_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_has_a_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "BODY_S", 0.5)
-    client, llm = scripted_app(checkpoint)()
+    client, llm = make()
     for path in ("/v1/completions", "/v1/messages"):
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         head += "Content-Length: 9\r\n\r\n"
@@ -175,10 +174,10 @@ def test_a_body_has_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_time_of_a_body_is_not_that_of_its_answer(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(middleware, "BODY_S", 0.2)
-    client, llm = scripted_app(checkpoint)()
+    client, llm = make()
     generate = llm.generate
 
     async def late(*args: Any, **kwargs: Any) -> Any:
@@ -203,8 +202,8 @@ def test_the_time_of_a_body_is_not_that_of_its_answer(
         ],
     ],
 )
-def test_lists_have_a_limit(checkpoint: Path, path: str, field: str, limit: int) -> None:
-    client, llm = scripted_app(checkpoint)()
+def test_lists_have_a_limit(make: Make, path: str, field: str, limit: int) -> None:
+    client, llm = make()
     body = BODIES[path][0] | {field: [{}] * (limit + 1)}
     answer = client.post(path, json=body)
     assert answer.status_code == 400 and f"at most {limit} items" in answer.text, answer.text

@@ -1,27 +1,19 @@
 """What vLLM's own tests of its server ask for, and OpenAI's API does not have."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_app import Make, events
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
-@pytest.fixture
-def make(checkpoint: Path) -> Make:
-    return scripted_app(checkpoint)
-
-
 def answers(text: str) -> list[Any]:
     """Those of a stream, or the one that is none."""
-    if not text.startswith("data: "):
-        return [json.loads(text)]
-    return [json.loads(one[6:]) for one in text.split("\n\n") if one[6:7] == "{"]
+    return events(text) if text.startswith("data: ") else [json.loads(text)]
 
 
 @pytest.mark.parametrize("stream", [False, True])

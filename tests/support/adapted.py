@@ -22,6 +22,8 @@ WIDTH = -(-LONGEST // BLOCK_SIZE)
 SEQUENCES = 12
 SLOTS, MAX_RANK = 3, 20
 NO_MOVES = Moves([], [], [])
+PROMPT = [(7 * i * i + 3 * i + 5) % 31 for i in range(13)]
+CHUNKS = [PROMPT[:6], PROMPT[6:], [4], [9]]  # of a prompt, and two decodes
 OF_MODEL = ("quantization", "tensor_parallel_size", "enable_expert_parallel")
 
 
@@ -149,9 +151,25 @@ class Driver:
         assert found is not None
         return np.array(found)
 
-    def all_of(self, seq: int, chunks: list[list[int]]) -> np.ndarray:
-        """The logits behind each chunk of a sequence that runs alone."""
-        return np.concatenate([self.step((seq, chunk)) for chunk in chunks])
+
+def logits_of(path: Path, **options: Any) -> np.ndarray:
+    """The logits behind each of CHUNKS, by a worker without slots."""
+    driver = Driver(worker_of(path, loras=0, **options))
+    driver.open(1, PROMPT)
+    return np.concatenate([driver.step((1, chunk)) for chunk in CHUNKS])
+
+
+def beside(worker: Worker, adapter: Adapter, slot: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """The logits of a row with the adapter and of one without, which share each step of CHUNKS."""
+    driver = Driver(worker)
+    driver.open(1, PROMPT, slot=slot)
+    driver.open(2, PROMPT)
+    found = []
+    for number, chunk in enumerate(CHUNKS):
+        adapters = [(slot, adapter)] if number == 0 else []
+        found.append(driver.step((1, chunk), (2, chunk), adapters=adapters))
+    own, other = np.array(found).swapaxes(0, 1)
+    return own, other
 
 
 def modules_at(path: Path, quantization: str | None = None) -> tuple[Modules, list[str]]:

@@ -32,6 +32,13 @@ def scripted_app(checkpoint: Path) -> Make:
     return of
 
 
+def events(text: str) -> list[Any]:
+    """Server-sent events without names, as OpenAI's: what each holds."""
+    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(one) for one in lines]
+
+
 def named_events(text: str) -> list[dict[str, Any]]:
     """Server-sent events, each with a line that names its type."""
     found = []

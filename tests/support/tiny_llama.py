@@ -9,6 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from reference.transformer import Transformer, TransformerConfig, weight_shapes
+from tests.support import byte_tokenizer
 
 VOCAB = 31
 EOS = 2
@@ -62,3 +63,10 @@ def tiny_llama(folder: Path, seed: int = 0, **changes: Any) -> tuple[Path, Trans
     config = tiny_config(**changes)
     weights = random_weights(config, seed)
     return save_checkpoint(folder, config, weights), Transformer(config, weights)
+
+
+def byte_llama(folder: Path, seed: int = 0, **changes: Any) -> Path:
+    """A checkpoint under `folder` that speaks text: its tokens are bytes."""
+    path, _ = tiny_llama(folder, seed, **{"vocab_size": byte_tokenizer.VOCAB} | changes)
+    byte_tokenizer.save_byte_tokenizer(path)
+    return path

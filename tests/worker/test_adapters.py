@@ -21,7 +21,18 @@ from tests.golden.families.checkpoints import cases, tensors_of
 from tests.golden.families.parity import write
 from tests.models.checkpoints import write_checkpoint
 from tests.reference.test_transformer import whole
-from tests.support.adapted import MAX_RANK, SLOTS, Driver, adapter_of, modules_at, worker_of
+from tests.support.adapted import (
+    CHUNKS,
+    MAX_RANK,
+    PROMPT,
+    SLOTS,
+    Driver,
+    adapter_of,
+    beside,
+    logits_of,
+    modules_at,
+    worker_of,
+)
 from tests.support.quantised_llama import quantised_llama
 
 CASES = cases()
@@ -32,8 +43,6 @@ FAMILIES = ("llama", "qwen2", "gemma2", "gpt2", "phi3", "gpt_neox", "falcon_40b"
             "gpt_oss", "granitemoe", "deepseek_v2", "deepseek_v3", "glm4_moe")  # fmt: skip
 TURNED = ("c_attn", "c_proj", "c_fc")
 EMBEDDINGS = ("embed_tokens", "wte", "embed_in", "word_embeddings")
-PROMPT = [(7 * i * i + 3 * i + 5) % 31 for i in range(13)]
-CHUNKS = [PROMPT[:6], PROMPT[6:], [4], [9]]
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +78,6 @@ def untied(
     return config | {"tie_word_embeddings": False}, tensors | {"lm_head.weight": tensors[table]}
 
 
-def logits_of(path: Path, **options: Any) -> np.ndarray:
-    """The model's own, by a worker without slots."""
-    driver = Driver(worker_of(path, loras=0, **options))
-    driver.open(1, PROMPT)
-    return driver.all_of(1, CHUNKS)
-
-
 @pytest.mark.parametrize("case", FAMILIES)
 def test_an_adapter_is_the_merged_model(case: str, tmp_path: Path) -> None:
     """In chunks of a prompt and in decodes, beside a row without one, which keeps its bits."""
@@ -84,14 +86,7 @@ def test_an_adapter_is_the_merged_model(case: str, tmp_path: Path) -> None:
     adapter = adapter_of(names, of, 0)
     expected = logits_of(merged_checkpoint(CASES[case], adapter, tmp_path / "merged"))
     base = logits_of(tmp_path)
-    driver = Driver(worker_of(tmp_path))
-    driver.open(1, PROMPT, slot=2)
-    driver.open(2, PROMPT)
-    found = []
-    for number, chunk in enumerate(CHUNKS):
-        adapters = [(2, adapter)] if number == 0 else []
-        found.append(driver.step((1, chunk), (2, chunk), adapters=adapters))
-    own, other = np.array(found).swapaxes(0, 1)
+    own, other = beside(worker_of(tmp_path), adapter)
     assert other.tobytes() == base.tobytes()
     size = np.abs(expected).max()
     np.testing.assert_allclose(own, expected, rtol=0, atol=1e-4 * size)
@@ -110,14 +105,7 @@ def test_a_quantised_base_keeps_its_codes(method: str, tmp_path: Path) -> None:
     adapter = adapter_of([one for one in names if "layers." in one], of, 0, size=0.2)
     expected = oracle_logits(oracle, adapter)
     base = logits_of(path)
-    driver = Driver(worker_of(path))
-    driver.open(1, PROMPT, slot=1)
-    driver.open(2, PROMPT)
-    found = [
-        driver.step((2, chunk), (1, chunk), adapters=[(1, adapter)] * (number == 0))
-        for number, chunk in enumerate(CHUNKS)
-    ]
-    other, own = np.array(found).swapaxes(0, 1)
+    own, other = beside(worker_of(path), adapter, slot=1)
     assert other.tobytes() == base.tobytes()
     size = np.abs(expected).max()
     np.testing.assert_allclose(
@@ -313,18 +301,21 @@ def test_a_gpu_s_kernels(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.abs(row - base).max() > 0.1 * size
 
 
-@pytest.mark.parametrize("quantization", ["w8a8"])
-def test_company_and_integers(llama: Path, quantization: str) -> None:
+def test_company_and_integers(llama: Path) -> None:
     """Rows of x are rounded to int8 beside each other; adapters do not see that."""
-    adapters = several(llama)
-    worker = worker_of(llama, quantization=quantization)
-    expected = alone(worker, 1, 1, adapters[0]), logits_of(llama, quantization=quantization)
+    worker = worker_of(llama, quantization="w8a8")
+    own = alone(worker, 1, 1, several(llama)[0])
+    check_turns(worker, own, logits_of(llama, quantization="w8a8"), 4)
+
+
+def check_turns(worker: Any, own: np.ndarray, base: np.ndarray, count: int) -> None:
+    """Rows with the adapter of slot 1 and without, in turn: each has the bits that it has alone."""
     driver = Driver(worker)
-    for seq in range(4):
-        driver.open(seq, PROMPT, slot=seq % 2)
-    found = np.array([driver.step(*((s, chunk) for s in range(4))) for chunk in CHUNKS])
-    for seq in range(4):
-        assert found[:, seq].tobytes() == expected[1 - seq % 2].tobytes()
+    for seq in range(count):
+        driver.open(10 + seq, PROMPT, slot=seq % 2)
+    steps = [driver.step(*((10 + seq, chunk) for seq in range(count))) for chunk in CHUNKS]
+    for seq, rows in enumerate(np.array(steps).swapaxes(0, 1)):
+        assert rows.tobytes() == (own if seq % 2 else base).tobytes()
 
 
 def test_where_branches_wait_a_step_with_adapters_is_a_program_of_its_own(

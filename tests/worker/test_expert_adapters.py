@@ -18,14 +18,22 @@ from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.models.checkpoints import write_checkpoint
 from tests.models.test_quantised_models import write_mxfp4
-from tests.support.adapted import MAX_RANK, SLOTS, Driver, adapter_of, modules_at, worker_of
+from tests.support.adapted import (
+    MAX_RANK,
+    PROMPT,
+    SLOTS,
+    Driver,
+    adapter_of,
+    beside,
+    logits_of,
+    modules_at,
+    worker_of,
+)
 from tests.worker import test_adapters
 from tests.worker.test_adapters import (
-    CHUNKS,
-    PROMPT,
     alone,
     check_company,
-    logits_of,
+    check_turns,
     merged_checkpoint,
     without_kernels,
 )
@@ -134,12 +142,7 @@ def test_xla_s_twin(
     base, size = logits_of(path), np.abs(expected).max()
     worker = worker_of(path)
     own = alone(worker, 1, 1, adapter)
-    driver = Driver(worker)
-    for seq in range(5):
-        driver.open(10 + seq, PROMPT, slot=seq % 2)
-    steps = [driver.step(*((10 + seq, chunk) for seq in range(5))) for chunk in CHUNKS]
-    for seq, rows in enumerate(np.array(steps).swapaxes(0, 1)):
-        assert rows.tobytes() == (own if seq % 2 else base).tobytes()
+    check_turns(worker, own, base, 5)
     np.testing.assert_allclose(own, expected, rtol=0, atol=1e-4 * size)
 
 
@@ -187,23 +190,16 @@ def test_they_count_as_weights(models: Path) -> None:
     test_adapters.test_slots_beyond_this_machine_s_memory_are_refused(models / "deepseek_v2")
 
 
-@pytest.mark.parametrize("quantization", ["w8a8"])
-def test_a_quantised_base(quantization: str, models: Path) -> None:
+def test_a_quantised_base(models: Path) -> None:
     """Company and adapters do not see each other; x is multiplied before it is rounded."""
     path = models / "qwen2_moe"
-    adapters = several(path)
-    worker = worker_of(path, quantization=quantization)
-    expected = alone(worker, 1, 1, adapters[0]), logits_of(path, quantization=quantization)
-    driver = Driver(worker)
-    for seq in range(4):
-        driver.open(seq, PROMPT, slot=seq % 2)
-    found = np.array([driver.step(*((s, chunk) for s in range(4))) for chunk in CHUNKS])
-    for seq in range(4):
-        assert found[:, seq].tobytes() == expected[1 - seq % 2].tobytes()
-    size = np.abs(expected[1]).max()
-    assert np.abs(expected[0] - expected[1]).max() > 0.1 * size
-    exact = alone(worker_of(path), 1, 1, adapters[0])
-    assert np.abs(exact - expected[0]).max() < 0.1 * size
+    adapter, worker = several(path)[0], worker_of(path, quantization="w8a8")
+    own, base = alone(worker, 1, 1, adapter), logits_of(path, quantization="w8a8")
+    check_turns(worker, own, base, 4)
+    size = np.abs(base).max()
+    assert np.abs(own - base).max() > 0.1 * size
+    exact = alone(worker_of(path), 1, 1, adapter)
+    assert np.abs(exact - own).max() < 0.1 * size
 
 
 def test_experts_in_codes(tmp_path: Path) -> None:
@@ -217,14 +213,7 @@ def test_experts_in_codes(tmp_path: Path) -> None:
     merged = merged_weights(numbers, adapter.modules, turned=experts)
     single = {name: one.astype(np.float32, order="C") for name, one in merged.items()}
     expected = logits_of(write_checkpoint(tmp_path / "merged", config, single))
-    driver = Driver(worker_of(path))
-    driver.open(1, PROMPT, slot=2)
-    driver.open(2, PROMPT)
-    steps = [
-        driver.step((2, chunk), (1, chunk), adapters=[(2, adapter)] * (number == 0))
-        for number, chunk in enumerate(CHUNKS)
-    ]
-    base, own = np.array(steps).swapaxes(0, 1)
+    own, base = beside(worker_of(path), adapter)
     assert base.tobytes() == logits_of(path).tobytes()
     size = np.abs(expected).max()
     np.testing.assert_allclose(own, expected, rtol=0, atol=1e-3 * size)

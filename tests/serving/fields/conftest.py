@@ -17,10 +17,10 @@ from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.fields.cases import BOS, TEMPLATE
 from tests.support.accepted import Fields, fields_of, recorded
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.byte_tokenizer import VOCAB
 from tests.support.engine_in_thread import in_threads
 from tests.support.heads import with_head
-from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_llama import byte_llama
 
 ARRIVAL = 12.5  # by the client's clock, which stands still
 SETTINGS: dict[str, Any] = {
@@ -76,8 +76,7 @@ def accepted() -> Iterator[list[Any]]:
 def fields_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model for embeddings of 5 numbers, too, whose tokenizer adds a token before a text."""
     folder = tmp_path_factory.mktemp("fields")
-    path = tiny_llama(folder / "bytes", vocab_size=VOCAB, max_position_embeddings=512)[0]
-    return _for_these_tests(path)
+    return _for_these_tests(byte_llama(folder / "bytes", max_position_embeddings=512))
 
 
 @pytest.fixture(scope="package")
@@ -90,7 +89,6 @@ def reranker_checkpoint(fields_checkpoint: Path) -> Path:
 
 
 def _for_these_tests(path: Path) -> Path:
-    save_byte_tokenizer(path)
     backend = Backend.from_file(str(path / "tokenizer.json"))
     backend.post_processor = TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, VOCAB - 1)]
