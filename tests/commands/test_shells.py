@@ -49,7 +49,7 @@ BEHIND = {"bash": "complete -p jax-engine >&2", "zsh": "emulate sh; COMPREPLY=()
 def test_bash_and_zsh(
     tmp_path: Path, run: Run, shell: str, words: str, expected: list[str]
 ) -> None:
-    """As bash, and zsh's `bashcompinit`, call the function."""
+    """The function is called as bash, and zsh's `bashcompinit`, call it."""
     script = tmp_path / "completion"
     script.write_text(run("completion", shell).out)
     code = ASK.format(

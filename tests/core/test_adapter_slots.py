@@ -88,7 +88,7 @@ def test_i54_slots_against_a_list_of_who_was_left_when(
 
 
 def test_a_blocked_group_is_not_overtaken() -> None:
-    """Neither by one without an adapter, nor by one whose adapter is there."""
+    """A group without an adapter does not overtake it, nor one whose adapter is there."""
     scheduler = make_scheduler(max_loras=1)
     for name, number in (("a", 0), ("b", 1), ("c", None), ("d", 0)):
         scheduler.add_group(make_group(name, number, max_tokens=2))

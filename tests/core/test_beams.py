@@ -60,7 +60,7 @@ def test_the_prompt_forks_by_its_candidates() -> None:
 
 
 def test_forks_come_before_frees_and_the_last_child_keeps_the_sequence() -> None:
-    """As in Figure 9: one beam has three children, and the two others end without any."""
+    """One beam has three children, and the two others end without any, as in Figure 9."""
     scheduler, group = started()
     events: list[tuple[str, int]] = []
     blocks = scheduler.block_manager
@@ -155,7 +155,7 @@ def test_done_frees_all_and_leaves_the_hypotheses() -> None:
 
 @pytest.mark.parametrize("max_model_len", [32, 6])
 def test_at_the_limit_every_beam_ends(max_model_len: int) -> None:
-    """By length, but for the one whose last token is the end of sequence."""
+    """All end by length, except the one whose last token is the end of sequence."""
     scheduler = make_scheduler(20, max_model_len=max_model_len)
     group = beam_group(n=2, max_tokens=2 if max_model_len == 32 else None)
     scheduler.add_group(group)

@@ -19,7 +19,7 @@ BLOCKS: Any = SimpleNamespace(
 
 
 def row(start: int, num_tokens: int, num_samples: int, pending: int, *, history: bool) -> Row:
-    """That of sequence 6, the third sample of request 4."""
+    """The row of sequence 6, the third sample of request 4."""
     group = make_group("a", 3, has_penalties=history)
     group.number = 4
     seq = Sequence(2, list(TOKENS), 3, 6)

@@ -53,7 +53,7 @@ def test_i24_a_preempted_request_takes_no_budget() -> None:
 
 
 def test_i17_nobody_is_admitted_in_a_step_that_preempts() -> None:
-    """Not even for a chunk that would fit: the victim would return into the blocks it gave up."""
+    """A chunk that would fit is not either: the victim would return into the blocks it gave up."""
     scheduler = make_scheduler(12, preemption_mode="recompute", max_num_batched_tokens=5)
     for i in range(3):
         scheduler.add_group(make_group(f"r{i}", max_tokens=8))

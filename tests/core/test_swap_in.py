@@ -61,7 +61,7 @@ def test_who_is_swapped_in_gets_a_token_at_least(budget: int, comes: bool) -> No
 
 @pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
 def test_nobody_is_admitted_past_a_swapped_group(scheduling: str) -> None:
-    """In the separate mode not in the step either that brings it back: that one decodes."""
+    """In the separate mode the step that brings it back admits nobody either: it decodes."""
     scheduler, own = swapped_group(scheduling, 3, 24)
     scheduler.add_group(make_group("new", 2, max_tokens=1))
     blocks = scheduler.block_manager

@@ -38,7 +38,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.slow
 def test_memory_is_flat_over_a_thousand_adapters(llama: Path, tmp_path: Path) -> None:
-    """Those that have left are freed; resident memory stays where it was after two hundred.
+    """Adapters that have left are freed: resident memory stays where it was after two hundred.
 
     In turn eight that the caller has in memory, and eight from files.
     """

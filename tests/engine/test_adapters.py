@@ -292,7 +292,7 @@ def test_what_lies_in_memory_cannot_be_sent() -> None:
 
 
 def test_an_adapter_comes_through_bytes_as_it_was() -> None:
-    """In a step for a runner of another process: its digest is not made again, nobody writes it."""
+    """The step goes to a runner of another process. The digest is not computed again."""
     adapter = some_adapter(5)
     sent = pickle.loads(pickle.dumps(adapter))
     assert sent == adapter and sent.digest == adapter.digest
@@ -303,7 +303,7 @@ def test_an_adapter_comes_through_bytes_as_it_was() -> None:
 
 
 def test_the_adapters_in_use_are_a_metric() -> None:
-    """By their names, as vLLM's dashboards show them; and by their digests."""
+    """The labels are their names, as vLLM's dashboards show them, and their digests."""
     engine, digests = small_engine(max_loras=1), [some_adapter(i).digest for i in range(2)]
     for i, number in enumerate([0, 1, None, 0]):
         engine.add_request(str(i), PROMPT, GREEDY, lora_request=some_lora(number))
@@ -338,7 +338,7 @@ def test_two_versions_of_one_name_are_two_digests() -> None:
 
 
 def test_each_slot_that_holds_an_adapter_is_a_metric() -> None:
-    """With the number of requests that use it, also while that is none; by the digest alone."""
+    """Its value is the number of requests that use it, which may be 0. Its label is the digest."""
     engine = small_engine(max_loras=3)
     digests = [some_adapter(i).digest for i in range(2)]
 

@@ -150,7 +150,7 @@ def test_what_enqueue_left_running_is_waited_for(llm) -> None:
 
 @pytest.mark.slow
 def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
-    """Also in the middle of the scheduler, the block manager or the outputs."""
+    """The interrupt may come in the middle of the scheduler, the block manager or the outputs."""
     engine, prompts = llm.llm_engine, {"a": "AB" * 5, "b": "AB" * 4 + "D"}
     guide = StructuredOutputsParams(choice=["AB"])
     params = [

@@ -52,7 +52,7 @@ conversations = st.lists(messages, min_size=1, max_size=3).filter(
 def test_prompts_are_the_conversations_and_begin_with_one_bos(
     llm: LLM, chats: list[list[dict[str, Any]]], turn: bool
 ) -> None:
-    """In order; the tokenizer, which writes BOS before a text, does not write a second one."""
+    """Prompts keep their order. The tokenizer writes BOS before a text, but no second one."""
     outputs = llm.chat(chats, QUICK, use_tqdm=False, add_generation_prompt=turn)
     wanted = [rendered(chat, turn=turn) for chat in chats]
     assert [output.prompt for output in outputs] == wanted

@@ -63,7 +63,7 @@ def greedy_by_hand(transformer, prompt, count, edit) -> list[int]:
 def test_only_allowed_tokens_come_and_the_best_of_them(
     llm, checkpoint, allowed, temperature, ahead
 ):
-    """In company of an unconstrained request, steps planned ahead or not."""
+    """An unconstrained request runs beside it; steps are planned ahead or not."""
     one = params(allowed_token_ids=allowed, temperature=temperature, seed=1)
     free = params()
     llm.llm_engine._pipeline.look_ahead = ahead
@@ -202,7 +202,7 @@ def test_refused_before_anything_is_allocated(llm) -> None:
 
 
 def test_constraints_are_built_once_for_each_prompt(llm, monkeypatch) -> None:
-    """And a bad prompt among them keeps the others from starting."""
+    """A bad prompt among them keeps the others from starting."""
     built = []
     build = ConstraintBuilder.build
     monkeypatch.setattr(

@@ -96,7 +96,7 @@ def num_prompts(engines: list[LLMEngine]) -> list[int]:
 def test_outputs_and_ids_are_those_of_one_engine(
     count: int, batches: list[list[Any]], enqueued: bool
 ) -> None:
-    """Also of requests without a seed, which they get from their numbers."""
+    """So are those of requests without a seed, which get one from their numbers."""
     found = []
     for number in (1, count):
         calls, engines = several(number)

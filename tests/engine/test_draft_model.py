@@ -187,7 +187,7 @@ def test_what_cannot_be_a_draft_is_refused_by_name(
 def test_vocabularies_are_compared_by_their_tokens(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by their number. A draft without a tokenizer is made for the target's."""
+    """Their number does not count. A draft without a tokenizer is made for the target's."""
     target, same, other = tmp_path / "target", tmp_path / "same", tmp_path / "other"
     for path, name in ((target, "target"), (same, "draft"), (other, "draft")):
         shutil.copytree(folder / name, path)
@@ -211,7 +211,7 @@ def test_vocabularies_are_compared_by_their_tokens(
 
 @pytest.mark.slow
 def test_async_llm_starts_one(folder: Path) -> None:
-    """In the engine's process, from a mapping with the model's path."""
+    """It starts in the engine's process, from a mapping with the model's path."""
     plain = outputs(LLM(str(folder / "target"), **SMALL))
 
     async def answer() -> list[tuple[Any, Any]]:

@@ -49,7 +49,7 @@ def test_an_aborted_request_has_what_was_kept_for_step() -> None:
 
 
 def test_a_request_that_was_aborted_without_the_loop() -> None:
-    """As by a logits processor: its call is told, and another one's is not."""
+    """A logits processor may abort it. Its own call is told, and another one is not."""
     engine = small_engine()
     loop, calls = EngineLoop(engine), [Call(), Call()]
     for name, call in zip(("lost", "other"), calls, strict=True):
@@ -114,7 +114,7 @@ def test_several_threads_may_refuse_jobs_at_once() -> None:
     loop.run()
 
     class Inbox:
-        """As it looks to a thread that comes second."""
+        """The inbox as it looks to a thread that comes second."""
 
         def put(self, job: Any) -> None:
             job.answer.put(job_refused)

@@ -71,7 +71,7 @@ def results_of_child(llm: LLM) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["between steps", "during a step"])
 def test_a_forked_child_is_told_to_spawn(llm, busy, monkeypatch) -> None:
-    """Also where the loop had the engine when the process was forked: it is not in the child."""
+    """So is a child forked while the loop had the engine: the loop is not in the child."""
     began, go_on = threading.Event(), threading.Event()
     if busy:
         launch = llm.llm_engine.worker.launch

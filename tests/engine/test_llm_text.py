@@ -19,7 +19,7 @@ def sampled(**changes) -> SamplingParams:
 
 
 def test_an_end_at_max_tokens_is_an_end(llm) -> None:
-    """As in vLLM: what ended by itself was not cut short, and its last token is not text."""
+    """vLLM does the same: what ended by itself was not cut short; its last token is no text."""
     ends = {
         256: ("", "stop", None),  # end of sequence
         65: ("", "stop", 65),  # a stop token
@@ -39,7 +39,7 @@ def test_an_end_at_max_tokens_is_an_end(llm) -> None:
 
 
 def test_without_detokenization_tokens_have_no_words(llm) -> None:
-    """As in vLLM: of the output and of the prompt."""
+    """vLLM does the same, for the output and for the prompt."""
     params = sampled(logprobs=1, prompt_logprobs=1, max_tokens=2, detokenize=False)
     output = llm.generate("xyz", params, use_tqdm=False)[0]
     entries = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
@@ -112,7 +112,7 @@ def test_the_end_of_sequence_is_a_token_of_a_beam_and_not_text(llm) -> None:
 
 
 def test_what_was_given_out_does_not_change(llm) -> None:
-    """Neither tokens, log-probabilities nor times."""
+    """Tokens, log-probabilities and times stay."""
     for kind in (RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA):
         engine = llm.llm_engine
         params = SamplingParams(

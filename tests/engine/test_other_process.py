@@ -47,7 +47,7 @@ def test_every_kind_of_request(of_bytes: str) -> None:
 
 @pytest.mark.parametrize(("mode", "ahead"), [("swap", True), ("swap", False), ("auto", True)])
 def test_preemption(tiny: str, mode: str, ahead: bool) -> None:
-    """With so few blocks that samples push each other out, and back in again."""
+    """There are so few blocks that samples push each other out, and back in again."""
     few = {**SMALL, "num_gpu_blocks_override": 9, "preemption_mode": mode, "swap_space": 0.01}
     here, there = pair(tiny, **few, async_scheduling=ahead)
     wanted = said(here, DRAWN)

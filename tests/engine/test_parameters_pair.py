@@ -134,7 +134,7 @@ def _as_named(params: SamplingParams | Parameters) -> dict[str, Any]:
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_what_is_changed_later_is_checked_when_it_is_used(copied: bool) -> None:
-    """In a copy as well: nothing that was never checked reaches the sampler."""
+    """A copy is checked as well: nothing unchecked reaches the sampler."""
     params = SamplingParams(stop=["a"], stop_token_ids=[3], logit_bias={3: 1.0})
     other = params.clone() if copied else params
     other.top_p = 7.0

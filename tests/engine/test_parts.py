@@ -117,7 +117,7 @@ def test_i22_no_part_comes_after_an_abort(llms, singles, steps) -> None:
 
 
 def test_a_processor_that_fails_in_a_later_part_ends_the_request(llms) -> None:
-    """And only it; the parts that have ended keep what they have."""
+    """It ends that request only. The parts that have ended keep what they have."""
     calls = []
 
     def fails(output: list[int], logits):
@@ -133,7 +133,7 @@ def test_a_processor_that_fails_in_a_later_part_ends_the_request(llms) -> None:
 
 
 def test_others_have_their_turn(llms, singles) -> None:
-    """Who came before the last parts and fits beside them is not kept waiting by them."""
+    """A request that came before the last parts, and fits beside them, does not wait for them."""
     engine = llms[0].llm_engine
     engine.add_request("many", PROMPT, SamplingParams(n=10, seed=11, **DRAW))
     engine.add_request("later", PROMPT, SamplingParams(seed=derive_seed(11, 3), **DRAW))

@@ -42,7 +42,7 @@ def alone(prompt: list[int], params: SamplingParams) -> list[int]:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_the_worker_is_told_once_who_begins_and_who_has_ended(ahead: bool) -> None:
-    """With the first step behind that; of one that ended before it began, never."""
+    """It is told with the next step. A request that ended before it began is never told."""
     engine = small_engine(ahead=ahead)
     worker: Any = engine.worker
     launch, opened, closed = worker.launch, list[list[int]](), list[list[int]]()
@@ -82,7 +82,7 @@ def test_each_step_is_launched_once(ahead: bool) -> None:
 
 
 def test_behind_a_long_prompt_the_next_step_is_planned_when_its_tokens_are_known() -> None:
-    """Who comes meanwhile joins that step. One token a sequence is no prompt's."""
+    """A request that comes meanwhile joins that step. One token a sequence is not a prompt's."""
     engine = small_engine(ahead=True, behind=3)
     found = launches(engine)
     engine.add_request("a", [0] * 5, free(9))
@@ -114,7 +114,7 @@ def test_a_step_of_which_all_have_ended_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_step_that_is_of_use_to_one_is_collected(ahead: bool) -> None:
-    """Though the other one has been aborted since it was launched."""
+    """The other one has been aborted since the launch."""
     engine = small_engine(ahead=ahead)
     found = launches(engine)
     for i in range(2):

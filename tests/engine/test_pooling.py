@@ -113,7 +113,7 @@ def test_vectors_are_cut_before_they_are_scaled_to_length_1() -> None:
 
 @pytest.mark.parametrize("labels", [1, 3])
 def test_scores_of_a_head(labels: int) -> None:
-    """As probabilities, or as they are; a single one by its sigmoid."""
+    """They come as probabilities or raw; a single one goes through the sigmoid."""
     head = head_for("classify", labels)
     logits = STATES[-1] @ head.weight.T + 1
     np.testing.assert_allclose(

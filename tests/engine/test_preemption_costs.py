@@ -82,7 +82,7 @@ def test_measuring_leaves_the_cache_as_it_was(tiny) -> None:
 
 
 def test_an_interruption_while_measuring_is_what_the_caller_sees(tiny, monkeypatch) -> None:
-    """Not the loss of the cache that comes with it (found by simulation 1000658)."""
+    """The loss of the cache that comes with it is not (found by simulation 1000658)."""
     llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
     worker = llm.llm_engine.worker
 

@@ -17,7 +17,7 @@ from tests.support.strategies import EOS, VOCABULARY
 
 
 def check(params: Any, prompt: Any = (0, 1), **changes: Any) -> Request:
-    """By an engine with the letters A and B."""
+    """Checks a request by an engine with the letters A and B."""
     given = {"tokenizer": letters(), "vocab_size": VOCABULARY, "max_model_len": 8,
              "eos_token_ids": frozenset([EOS]), "max_logprobs": 2} | changes  # fmt: skip
     return RequestChecks(**given).check("new", list(prompt), params)

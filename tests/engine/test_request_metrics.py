@@ -121,7 +121,7 @@ def test_a_beam_search_counts_when_its_beams_are_chosen() -> None:
 
 
 def test_what_runs_and_waits_now() -> None:
-    """Who was swapped out waits, as in vLLM; both ways to be preempted are preemptions."""
+    """A swapped-out request counts as waiting, as in vLLM. Both kinds of preemption are counted."""
     load = {"num_running": 2, "num_waiting": 3, "num_swapped": 4, "num_used_blocks": 5,
             "num_recomputed": 6, "num_swapped_out": 7}  # fmt: skip
     found = read(RequestRecorder(), **load)

@@ -21,7 +21,7 @@ PARAMS = [
 
 @pytest.fixture(scope="module")
 def llms(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, bool], LLM]:
-    """With and without steps planned ahead, with many blocks and with few."""
+    """Engines with and without steps planned ahead, with many blocks and with few."""
     path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
     return {
         (ahead, few): LLM(

@@ -136,7 +136,7 @@ def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:
 
 
 def test_times_and_cached_tokens() -> None:
-    """By the engine's clock; outputs of earlier steps keep the times that they had."""
+    """Times are the engine's clock's. Outputs of earlier steps keep the times that they had."""
     engine = small_engine(block_size=2)
     now = iter(range(100))
     engine.clock = lambda: float(next(now))

@@ -38,7 +38,7 @@ def first_draw(engine: LLMEngine) -> list[int]:
 
 
 def test_of_requests_that_were_not_accepted_nothing_is_left() -> None:
-    """Not even in what those without a seed draw later."""
+    """Requests without a seed draw later what they would have drawn."""
     engine = small_engine()
     new = [engine.check_request([0], DRAW, name) for name in "aba"]
     with pytest.raises(InvalidRequestError, match="request_id 'a' is already running"):
@@ -73,7 +73,7 @@ def test_a_request_arrives_when_it_is_added_or_when_it_says() -> None:
 
 
 def test_who_has_no_seed_gets_one_of_the_engine_s() -> None:
-    """By how many requests came before it."""
+    """The seed depends on how many requests came before it."""
     engine, other = small_engine(), small_engine()
     for i, name in enumerate("abc"):
         engine.add_request(name, [0, 1], DRAW)

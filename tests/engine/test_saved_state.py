@@ -73,7 +73,7 @@ def tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_files_hold_as_many_bytes_as_they_may(
     tensors: Path, tmp_path: Path, max_size: int | None, parts: list[str]
 ) -> None:
-    """But for a tensor that is too large by itself; none is empty."""
+    """A tensor that is too large by itself is the exception. No file is empty."""
     written = save_state(tensors, tmp_path, "float32", "{rank}-{pp_rank}-{part}", max_size)
     assert [one.name for one in written] == [f"0-0-{i}" for i in range(len(parts))]
     found = [load_file(one) for one in written]

@@ -75,7 +75,7 @@ def test_samples_of_requests_with_constraints() -> None:
 
 
 def test_allowed_tokens_and_bad_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all samples of a request; those of others may be anything. llguidance may not be there."""
+    """All samples of a request are limited; those of others are not. llguidance may be missing."""
     monkeypatch.setattr(step_masks, "fill_masks", None)
     group: Any = Group("a", 0)
     bad = [[5, 33], [6, 34], [4, 5, 39]]
@@ -143,7 +143,7 @@ class Matcher:
 
 
 def test_guides_are_asked_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all sequences of a request; what is forbidden otherwise stays forbidden."""
+    """One question has all sequences of a request. What is forbidden otherwise stays forbidden."""
     asked: list[Any] = []
 
     def fill(pairs: list[tuple[Matcher, int]], mask: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from jax_engine.step import StepResult
 
 @pytest.mark.parametrize("found", ["prompt", "hidden"])
 def test_each_request_is_told_where_its_rows_are(found: str) -> None:
-    """Also behind the rows of one that ended after the step was planned, and is known no more."""
+    """One of the requests ended after the step was planned, and is no longer known."""
     calls: list[Any] = []
 
     def note(*call: Any) -> None:

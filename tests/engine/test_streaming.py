@@ -67,7 +67,7 @@ def test_an_abort_amid_the_outputs_of_a_step_keeps_deltas_in_order(llms, ahead, 
 
 
 def test_an_id_used_again_gets_its_first_end_first(llms) -> None:
-    """Also when somebody aborts and adds again between two steps."""
+    """It does so also when the id is aborted and added again between two steps."""
     engine = llms[0].llm_engine
     params = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True, output_kind=DELTA)
     engine.add_request("a", "xyz", params)

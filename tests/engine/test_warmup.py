@@ -86,7 +86,7 @@ def test_nothing_is_compiled_after_a_warm_up_for_guesses(
 
 
 def test_without_a_warm_up_steps_are_compiled_when_needed(tiny, compilations) -> None:
-    """But for the first, which is compiled while the weights are read."""
+    """The first step is the exception: it is compiled while the weights are read."""
     llm = LLM(tiny, **SETTINGS, **LIMITS)
     assert compilations.count("jit(step)") == 1
     llm.generate([[5, 6]], SamplingParams(temperature=0.0, max_tokens=2), use_tqdm=False)

@@ -103,7 +103,7 @@ class Case:
 
     @property
     def scale(self) -> float:
-        """Not quite what models take, which a kernel might take unasked."""
+        """The scale is not quite what models take, which a kernel might take unasked."""
         return 1.3 * float(self.q.shape[2]) ** -0.5
 
     @property

@@ -56,7 +56,7 @@ def test_products_are_right(size: tuple[int, int], dtype: str) -> None:
 def test_a_row_s_product_depends_on_nothing_else(
     case: tuple[str, tuple[int, int]], count: int, first: int, out: str
 ) -> None:
-    """In another place of a tile, beside other rows, or alone."""
+    """The row may be in another place of a tile, beside other rows, or alone."""
     x, weights = WEIGHTS[case]
     every = batch_invariant.matmul(x, weights, 1, dtype=out)
     some = np.arange(first, first + count) % ROWS
@@ -86,7 +86,7 @@ def test_the_last_part_of_a_matrix_above_is_shorter() -> None:
 def test_norms_are_right_and_depend_on_their_row_alone(
     kind: Any, width: int, dtype: str, residual_dtype: str
 ) -> None:
-    """Also beside NaN, and with a weight for each of two heads."""
+    """They are so beside NaN, and with a weight for each of two heads."""
     x, residual = numbers(6, width, dtype=dtype), numbers(6, width, dtype=residual_dtype)
     weight, bias = numbers(2, width), numbers(2, width)
     how: dict[str, Any] = {"kind": kind, "eps": 1e-5, "dtype": jnp.float32}

@@ -89,7 +89,7 @@ def test_numbas_own_cache_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose folder must be none that others could fill: what is in it is executed."""
+    """Their folder must be one that no other user could fill: its content is executed."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert user_cache() == Path(os.devnull, ".cache")

@@ -64,7 +64,7 @@ def starts_of(rows: list[int]) -> np.ndarray:
 
 
 def times(x: Any, weights: np.ndarray, rows: list[int], layer: int = LAYERS - 1) -> np.ndarray:
-    """By one layer of weights [LAYERS, groups, out, in] that are not in panels yet."""
+    """The product with a layer of weights [LAYERS, groups, out, in] that are not in panels."""
     width = weights.shape[-2]
     return np.asarray(
         product(x, panels_of(weights), starts_of(rows), jnp.int32(layer), width=width)

@@ -35,7 +35,7 @@ def test_i40_where_the_blocks_lie_does_not_matter(kernel: Kernel, case: Case, se
 def test_i41_slots_that_must_not_be_read_do_not_matter(
     kernel: Kernel, options: dict[str, Any], case: Case, poison: float
 ) -> None:
-    """Those past a context or before the window, other blocks, other layers."""
+    """The slots are past a context, before the window, in other blocks, or in other layers."""
     options = fill(options, case)
     wild = poisoned(case, options.get("window"), poison)
     expected = attend(kernel, case, options)[0]

@@ -35,7 +35,7 @@ def added(case: Case, out: np.ndarray, by: str) -> np.ndarray:
 
 
 def products(case: Case, seed: int = 9) -> np.ndarray:
-    """In place of products with the model's own weight."""
+    """Random numbers in place of products with the model's own weight."""
     shape = len(case.slot), case.layout.out_size
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -122,7 +122,7 @@ def test_a_row_is_the_same_whatever_is_beside_it(dtype: Any, by: str) -> None:
 
 
 def test_a_slot_for_larger_ranks_has_the_same_bits() -> None:
-    """By the kernels, which stop at an adapter's own rank. XLA multiplies with all of a slot."""
+    """The kernels stop at an adapter's own rank. XLA multiplies with all of a slot."""
     sizes: dict[str, Any] = {"rows": [1, 2, 0, 2], "in_size": 40, "sizes": [50]}
     small = make(3, ranks=[[5], [16]], max_rank=16, **sizes)
     large = make(3, ranks=[[5], [16]], max_rank=64, **sizes)

@@ -43,7 +43,7 @@ def added(case: Case, out: Any) -> np.ndarray:
 
 
 def products(case: Case, dtype: Any = jnp.float32) -> jax.Array:
-    """In place of products with the model's own weight."""
+    """Random numbers in place of products with the model's own weight."""
     shape = len(case.slot), case.layout.out_size
     return jnp.asarray(np.random.default_rng(9).normal(size=shape), dtype)
 

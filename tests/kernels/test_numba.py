@@ -119,7 +119,7 @@ def test_prompts_may_end_anywhere(
 def test_i47_a_query_s_bits_depend_on_where_its_prompt_ends(
     window: int | None, dtype: str, data: st.DataObject
 ) -> None:
-    """Not on the queries beside it: whole, in chunks, one by one, a prompt's rest of one token."""
+    """The queries beside it do not count: whole, in chunks, one by one, a rest of one token."""
     length, prompt = 150, data.draw(st.integers(1, 150))
     case = make_case([(length, 0)], 1, (16, 2, 3, 20), SIZES)
     case = case.quantized(dtype) if dtype == "int8" else case.as_dtype(dtype)
@@ -149,7 +149,7 @@ def test_many_threads_call_at_once() -> None:
 
 
 def test_a_layer_is_read_where_it_lies() -> None:
-    """In a scan over the layers the cache is handed over whole."""
+    """A scan over the layers hands the cache over whole."""
     case = mixed()
     arrays = (case.q, case.kv_cache, case.block_tables, case.context_lens, case.query_start_loc)
     q, *rest = map(jnp.asarray, arrays)

@@ -30,7 +30,7 @@ def test_agrees_with_the_oracle(kernel: Kernel, options: str, case: Case) -> Non
 @pytest.mark.parametrize("options", ["plain", "wide-window", "everything"])
 @holds(case=decodes)
 def test_decodes_agree_with_the_oracle(kernel: Kernel, options: str, case: Case) -> None:
-    """In steps that are known to be nothing else, for which less may be compiled."""
+    """The steps are known to be nothing else, so less may be compiled for them."""
     check(kernel, case, OPTIONS[options])
 
 
@@ -68,7 +68,7 @@ def test_quantised_caches_with_scales(
 @pytest.mark.parametrize("options", ["plain", "everything"])
 @holds(case=cases)
 def test_values_in_the_keys(kernel: Kernel, options: str, case: Case) -> None:
-    """As in latent attention: a cache of keys alone."""
+    """The cache has keys alone, as in latent attention."""
     check(kernel, case.values_in_keys(), OPTIONS[options])
 
 

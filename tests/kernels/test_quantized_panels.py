@@ -103,7 +103,7 @@ def test_nothing_is_written_beyond_the_panels() -> None:
 
 
 def test_bytes_of_a_panel() -> None:
-    """In bits of a number: of plain groups of 32, and of Q4_K and Q6_K."""
+    """The unit is bits of a number, for plain groups of 32, Q4_K and Q6_K."""
     kinds = panel_kinds((KINDS[0], KINDS[4], KINDS[6], KINDS[5]), 512)
     bits = [8 * panel_bytes(kind, 512) / (COLUMNS * 512) for kind in kinds]
     assert bits == [4.5, 8.5, 4.625, 8.625]

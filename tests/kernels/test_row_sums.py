@@ -58,5 +58,5 @@ def test_products_stay_out_of_the_sums_that_use_them() -> None:
 
 
 def test_xla_alone_adds_by_the_shape() -> None:
-    """Else the test above proves nothing."""
+    """Otherwise the test above would prove nothing."""
     assert sum(differing(lambda x: jnp.sum(x, axis=-1, keepdims=True), size) for size in SIZES) > 0

@@ -28,7 +28,7 @@ def test_the_sums_of_softmaxes(rows: int, size: int, scale: float, seed: int) ->
 
 
 def test_rows_of_infinities_and_no_numbers() -> None:
-    """As XLA's: a logarithm of -inf for a row of nothing, and no number where there is one."""
+    """They are as XLA's: the logarithm of nothing is -inf, and NaN gives NaN."""
     inf, nan = np.inf, np.nan
     x = np.array([[-inf] * 20, [0.0] * 20, [0.0] * 20, [nan] * 20], np.float32)
     x[1, 18], x[2, 3] = nan, inf

@@ -38,7 +38,7 @@ def gated(
 def test_any_shape(
     tokens: int, width: int, size: int, wanted: int, with_bias: bool, dtype: Any, seed: int
 ) -> None:
-    """With ReLU as the activation, so that all of it is equal to the bit."""
+    """The activation is ReLU, so that all of it is equal to the bit."""
     x = jnp.asarray(numbers(seed, tokens, size), dtype)
     codes, scales = weights(seed + 1, 2, 2 * width, size)
     bias = numbers(seed + 2, 1, 2 * width)[0] if with_bias else None

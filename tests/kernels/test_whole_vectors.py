@@ -40,7 +40,7 @@ def test_bits_depend_on_the_number_alone(name: str) -> None:
 
 
 def test_xla_alone_rounds_by_the_shape() -> None:
-    """Else nothing above proves anything."""
+    """Otherwise the tests above would prove nothing."""
     assert sum(differing(FUNCTIONS[name], size) for name in FUNCTIONS for size in (8, 100)) > 0
 
 

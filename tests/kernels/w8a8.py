@@ -31,7 +31,7 @@ def weights(seed: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def packed(codes: np.ndarray, scales: np.ndarray, parts: int = 1) -> tuple[jax.Array, jax.Array]:
-    """In panels, packed into memory that held other numbers."""
+    """A weight in panels, packed into memory that held other numbers."""
     *stack, rows, size = codes.shape
     words = np.full((*stack, *codes_shape(rows, size, parts)), 77, np.uint8)
     steps = np.full((*stack, *scales_shape(rows, parts)), np.nan, np.float32)

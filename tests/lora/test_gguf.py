@@ -227,7 +227,7 @@ WHOLE_BYTES = 4800  # more than the file has
 
 @given(st.integers(0, WHOLE_BYTES))
 def test_any_truncation_is_a_typed_error(whole: Path, length: int) -> None:
-    """But for the padding behind the last tensor, which is nothing of it."""
+    """The padding behind the last tensor may be cut: it is no part of the file's content."""
     content, torn = whole.read_bytes(), whole.with_name("torn.gguf")
     end = max(one.offset + one.num_bytes for one in GgufFile(whole).tensors.values())
     assert end < WHOLE_BYTES and not any(content[end:])

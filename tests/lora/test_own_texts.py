@@ -161,7 +161,7 @@ def test_texts_that_begin_or_end_otherwise(name: str, tokenizer: Tokenizer, copi
 
 
 def test_any_of_the_model_s_ends_will_do(tokenizer: Tokenizer, copied: Path) -> None:
-    """Those of generation_config.json count, too."""
+    """The ends of generation_config.json count, too."""
     edit(copied / "tokenizer_config.json", lambda one: one.update(eos_token={"content": "a"}))
     TokenizerCheck(tokenizer, [EOS, ord("a")])(copied)
 
@@ -190,7 +190,7 @@ def test_damaged_files(tokenizer: Tokenizer, copied: Path) -> None:
 
 
 def test_a_registry_refuses_it_by_name(tokenizer: Tokenizer, copied: Path) -> None:
-    """And notices a tokenizer that is changed beside unchanged weights."""
+    """It also notices a tokenizer that is changed beside unchanged weights."""
     write_folder(copied, tensors_of())
     check_folder = TokenizerCheck(tokenizer, [EOS])
     later = time.time() + 10  # than what is written now

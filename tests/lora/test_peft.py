@@ -105,7 +105,7 @@ def test_any_truncation_is_a_typed_error(folder: Path, length: int) -> None:
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
 def test_any_byte_that_is_changed_is_noticed(folder: Path, place: int, flip: int) -> None:
-    """By an error, or by another digest: the file has no metadata, which would be free."""
+    """It gives an error or another digest. The file has no metadata, which may be anything."""
     damaged = bytearray(WHOLE)
     damaged[place] ^= flip
     (folder / "adapter_model.safetensors").write_bytes(damaged)

@@ -75,7 +75,7 @@ def check(output: RequestOutput, logits: np.ndarray, tokens: list[int]) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_peft(name: str, tmp_path: Path) -> None:
-    """Beside requests without an adapter, which get what transformers says of the base."""
+    """Requests without an adapter run beside them, and get transformers' answers of the base."""
     llm = engine_of(name, tmp_path)
     lora = LoRARequest(name, 1, str(FOLDER / name))
     asked: Any = [{"prompt_token_ids": PROMPT}] * 3

@@ -31,7 +31,7 @@ def llm(smollm2_path: Path) -> Iterator[LLM]:
 
 @pytest.mark.slow
 def test_each_question_is_answered_in_two_manners(llm: LLM) -> None:
-    """In one batch, with the adapter and without."""
+    """One batch has requests with the adapter and without."""
     chats: Any = [[{"role": "user", "content": question}] for question in QUESTIONS for _ in "ab"]
     outputs = llm.chat(chats, GREEDY, lora_request=[LORA, None] * len(QUESTIONS))
     alone = llm.chat(chats[::2], GREEDY)

@@ -87,7 +87,7 @@ def test_codes_with_a_scale_a_row_stay(tmp_path: Path) -> None:
 
 
 def test_other_codes_are_rounded_anew(tmp_path: Path) -> None:
-    """In groups, in another order of columns (GPTQ), or in several kinds (GGUF)."""
+    """The codes are in groups, in another order of columns (GPTQ), or of several kinds (GGUF)."""
     (tmp_path / "gptq").mkdir()
     decoded = test_quantised_models.write_quantised(tmp_path / "gptq", "gptq-act-order")
     expected = logits(write_integers(tmp_path / "of-gptq", decoded))
@@ -110,7 +110,7 @@ def test_the_engine_takes_it(tmp_path: Path) -> None:
 
 
 def test_experts_but_not_their_choice(tmp_path: Path) -> None:
-    """Nor embedding, head, and the matrices that latent attention takes apart."""
+    """Embedding, head, and the matrices that latent attention takes apart stay, too."""
     numbers = {}
     for name in ("qwen3_moe", "deepseek_v3"):
         case = cases()[name]

@@ -48,7 +48,7 @@ def test_the_names_that_tools_write(tmp_path: Path, names: tuple[str, str]) -> N
 
 
 def test_one_scale_or_one_for_each_head(tmp_path: Path) -> None:
-    """In any shape. What there is not is NaN; queries' scales are of no use."""
+    """They may have any shape. A missing one is NaN. Queries' scales are not used."""
     found = read(
         tmp_path,
         {
@@ -84,7 +84,7 @@ def test_scales_that_cannot_be(tmp_path: Path, scale: Any, words: str) -> None:
 
 
 def test_an_engine_uses_them(tmp_path: Path) -> None:
-    """Also one that reads the checkpoint for a cache of its own dtype, which leaves them alone."""
+    """An engine with a cache of its own dtype reads the same checkpoint, and ignores them."""
     path = checkpoint(tmp_path, {"0.self_attn.k_scale": 0.25, "1.self_attn.v_scale": [0.5, 2.0]})
     small: dict[str, Any] = {"skip_tokenizer_init": True, "num_gpu_blocks_override": 8}
     made = {

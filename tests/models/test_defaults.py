@@ -70,7 +70,7 @@ def test_a_field_left_out_means_transformers_default(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_default_is_written_as_transformers_writes_it(name: str) -> None:
-    """Also of fields that change nothing in this case's layers."""
+    """Fields that change nothing in this case's layers are checked as well."""
     schema = FAMILIES[CASES[name]["architectures"][0]].Fields
     for one in msgspec.structs.fields(schema):
         value = TABLE[name].get(one.encode_name)

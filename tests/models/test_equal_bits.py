@@ -127,7 +127,7 @@ def test_i52_a_sequence_s_logits_depend_on_nothing_else(
 def test_i52_by_xla_s_twins(
     name: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine without Numba."""
+    """There is no Numba, as on other machines."""
     monkeypatch.setattr("pallas_kernels.backends._cpu_kernels_failure", lambda: "not wanted")
     assert not runs_cpu_kernels()
     check(name, dtype, tmp_path)

@@ -99,7 +99,7 @@ def load_weights(path: Path) -> None:
 
 
 def use_tokenizer(path: Path) -> None:
-    """So far that what is wrong with it would show."""
+    """Uses a tokenizer as far as is needed to show what is wrong with it."""
     tokenizer = load_tokenizer(path)
     tokenizer.decode(tokenizer.encode("hello h€ 12<|end|>"))
     if tokenizer.chat.template is not None:

@@ -36,7 +36,7 @@ LENGTH = 13
 def engine_logits(
     config: TransformerConfig, weights: knobs.Weights, formats: Formats, ids: list[int]
 ) -> np.ndarray:
-    """In two chunks and one decoded token."""
+    """Logits of an engine's steps: two chunks and one decoded token."""
     spec = knobs.specification(config)
     decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=FLOAT32, formats=formats))
     graphdef, state = nnx.split(decoder)

@@ -37,7 +37,7 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["gptq", "gptq-act-order"])
 def test_logits_of_a_prompt_and_of_tokens_after_it(case: str, tmp_path: Path) -> None:
-    """As near to the oracle's as those of the same numbers that are held in bfloat16."""
+    """They are as near to the oracle's as those of the same numbers in bfloat16."""
     decoded = write_quantised(tmp_path, case)
     expected = reference_logits(CONFIG, PROMPT + MORE, decoded)
     errors = []

@@ -78,7 +78,7 @@ def required() -> list[tuple[str, str, Any]]:
 def test_each_field_that_a_family_requires_is_refused_otherwise(
     family: str, field: str, known: Any
 ) -> None:
-    """In one of its cases at least: some are required of some layers only."""
+    """One of the family's cases shows it at least: some fields matter to some layers only."""
     if family in OWN_CODE:
         return
     wrong: Any = not known if isinstance(known, bool) else 2

@@ -37,7 +37,7 @@ def random_matrix(shape: tuple[int, int] = (N, K)) -> np.ndarray:
 
 
 def check(source: Any, expected: np.ndarray, name: str = WEIGHT) -> None:
-    """As numbers, and as rows of codes."""
+    """Compares a weight as numbers, and as rows of codes."""
     np.testing.assert_array_equal(read(source, name), expected)
     np.testing.assert_array_equal(read_rows(source, name), expected)
 

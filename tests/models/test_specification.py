@@ -105,7 +105,7 @@ def test_layers_that_differ_agree_with_the_oracle(
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4))
 def test_every_layer_has_one_place(groups: list[tuple[int, int]]) -> None:
-    """In the order in which they run: group after group, repetition after repetition."""
+    """Places are in the order in which layers run: by group, then by repetition."""
     spec = grouped(PLAIN.spec, *groups)
     order = [
         spec.numbers(group, place)[repetition]

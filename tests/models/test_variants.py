@@ -213,7 +213,7 @@ def write(folder: Path, case: str, tensors: dict[str, np.ndarray]) -> str:
 
 @pytest.mark.parametrize("case", ["gpt2", "bloom", "opt", "gemma", "gpt_neox"])
 def test_names_without_their_first_part(case: str, tmp_path: Path) -> None:
-    """As a decoder without its head is saved."""
+    """A decoder without its head is saved so."""
     tensors = tensors_of(CASES[case])
     bare = {k if k == "embed_out.weight" else k.partition(".")[2]: w for k, w in tensors.items()}
     whole = load_model(write(tmp_path / "whole", case, tensors))
@@ -305,7 +305,7 @@ def test_the_nearest_name_of_an_unknown_architecture(name: str, near: str) -> No
 
 
 def test_a_wrong_shape_is_named_with_both(tmp_path: Path) -> None:
-    """In a fused tensor of a family with names of its own."""
+    """The tensor is fused, in a family with names of its own."""
     tensors = tensors_of(CASES["gpt_neox"])
     name = "gpt_neox.layers.1.attention.query_key_value.weight"
     wrong = tensors | {name: tensors[name][:-1]}

@@ -57,7 +57,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("size", "dtype"), [(2, "float32"), (4, "bfloat16"), (8, "float32")])
 def test_biases_are_added_once(llama: Path, size: int, dtype: str) -> None:
-    """Also of products that end in a sum over the devices; KV heads are repeated, or are not."""
+    """Products that end in a sum over the devices are included. KV heads are repeated, or not."""
     of, names = modules_at(llama)
     adapter = adapter_of(names, of, 1, biased=True)
     one, _ = beside(worker_of(llama, dtype=dtype), adapter)

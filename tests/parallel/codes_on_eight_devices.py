@@ -101,7 +101,7 @@ def cut_of(worker: Worker, module: str) -> str:
 
 @pytest.mark.parametrize("case", ["gptq-act-order", "w8a8"])
 def test_rows_that_cannot_be_cut_have_the_bits_of_one_device(case: str, tmp_path: Path) -> None:
-    """Whose columns lie in another order, or whose inputs are rounded by their largest number.
+    """Their columns lie in another order, or their inputs are rounded by the largest number.
 
     Each device has some rows, whole, of both products whose inputs devices share; all others were
     cut by rows before. A width of 64 is no multiple of three devices.

@@ -83,7 +83,7 @@ def test_i52_bits_are_the_same_on_any_number_of_devices(
 
 
 def test_each_device_has_whole_experts(tmp_path: Path) -> None:
-    """And of each layer as many; together they are the checkpoint's."""
+    """Each device has as many of each layer. Together they are the checkpoint's."""
     path, size = written("deepseek_v3", tmp_path), 4
     whole, shared = load_model(str(path)), load_model(str(path), tensor_parallel_size=size, **DEALT)
     assert shared.num_parameters == whole.num_parameters

@@ -63,7 +63,7 @@ SHARED = {
 def test_i52_a_family_s_answers_are_those_of_one_device(
     name: str, mode: str, tmp_path: Path
 ) -> None:
-    """And transformers' tokens; under chunks, preemption and prefixes."""
+    """They are transformers' tokens too, under chunks, preemption and prefixes."""
     write(CASES[name], tmp_path)
     sizes, same_bits = SHARED[name]
     one = answers(tmp_path, 1, mode)

@@ -109,7 +109,7 @@ def test_the_donated_cache_stays_where_it_is_on_each_device() -> None:
 
 
 def test_devices_talk_twice_a_layer_and_copy_neither_weights_nor_cache() -> None:
-    """And once for the embedding, once for the logits."""
+    """They also talk once for the embedding and once for the logits."""
     check_exchanges(parts_for(TWO).worker, in_layers=2)
 
 

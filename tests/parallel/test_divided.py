@@ -228,7 +228,7 @@ def test_memory_for_a_draft_model_is_that_of_each_process(
 
 @pytest.mark.parametrize(("size", "copies"), [(2, 1), (4, 1), (8, 2), (16, 4)])
 def test_a_norm_over_all_heads_is_whole_on_each_device(size: int, copies: int) -> None:
-    """In the share's model, too, which counts a KV head of several devices once."""
+    """It is whole in the share's model, too, which counts a KV head of several devices once."""
     spec = model(16, 4, 64, head_norm=HeadNormSpec(1e-5, whole=True))
     share = divided(spec, size)
     assert share.layers[0].attention.kv_copies == copies
@@ -278,7 +278,7 @@ def test_settings_for_one_device_are_refused(
 def test_the_model_s_numbers_come_before_the_devices(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who asks for what no machine could do is told of that, and no process is started."""
+    """Settings that no machine could meet are refused, and no process is started."""
     monkeypatch.setattr(build, "RunnerClient", None)
     path, _ = tiny_llama(tmp_path / "tiny")
     with pytest.raises(ConfigError, match=rf"4 heads, 2 KV heads .*: 1, 2 or 4, got {size}"):

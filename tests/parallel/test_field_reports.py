@@ -105,7 +105,7 @@ def in_a_process(code: str, *given: str, **variables: str) -> str:
 
 
 def test_what_is_imported_asks_for_no_device() -> None:
-    """So that a variable that names the visible devices may be set until an engine is made."""
+    """A variable that names the visible devices may thus be set until an engine is made."""
     code = """
 import jax_engine, jax_engine.llm, jax_engine.engine.build, jax_engine.serving.async_llm
 from jax_engine import EngineConfig

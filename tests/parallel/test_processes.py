@@ -130,7 +130,7 @@ def test_each_process_has_its_part_of_adapters(of_bytes: str) -> None:
 
 @pytest.mark.slow
 def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
-    """With rounded inputs; blocks are swapped."""
+    """Inputs are rounded, and blocks are swapped."""
     path, _ = quantised_llama(tmp_path / "model", "w8a8")
     few = {**SMALL, "num_gpu_blocks_override": 13, "preemption_mode": "swap", "swap_space": 0.01}
     asked = SamplingParams(n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, ignore_eos=True)
@@ -144,7 +144,7 @@ def test_whole_rows_have_the_bits_of_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_whole_experts_have_the_bits_of_one_process(tmp_path: Path) -> None:
-    """Beside a shared network of which each process has a part."""
+    """Each process also has a part of a shared network."""
     write(cases()["qwen2_moe"], tmp_path)
     given: dict[str, Any] = {"enable_expert_parallel": True, "batch_invariant": True}
     found = []
@@ -179,7 +179,7 @@ def tokens_of(found: list[Any]) -> list[Any]:
 def test_the_end_of_one_is_the_end_of_all(
     of_bytes: str, rank: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the midst of their steps, in which the others wait for it."""
+    """It ends in the middle of a step, while the others wait for it."""
     llm = LLM(of_bytes, **SMALL, tensor_parallel_size=2)
     llm.generate(PROMPTS[0], SamplingParams(max_tokens=2), use_tqdm=False)
     every, monkeys = pids(llm), []

@@ -67,7 +67,7 @@ def test_the_limits_keep_the_promise() -> None:
 
 
 def folder(pid: int) -> Path:
-    """That of the sockets of a process: its last argument."""
+    """The folder of a process's sockets: its last argument."""
     return Path(Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").rpartition("\0")[2])
 
 

@@ -13,7 +13,7 @@ from tests.golden.families.checkpoints import cases
 
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_the_configuration_of_a_family(name: str, tmp_path: Path) -> None:
-    """With the modules that adapters may change, which follow from its transforms."""
+    """It includes the modules that adapters may change, which follow from its transforms."""
     (tmp_path / "config.json").write_text(json.dumps(cases()[name]["config"]), "utf-8")
     config = read_config(tmp_path, None, None)
     again = pickle.loads(pickle.dumps(config))

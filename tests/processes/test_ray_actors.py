@@ -67,7 +67,7 @@ def on_actors(griefs: list[Grief]) -> tuple[RunnerClient, LLMEngine]:
 
 @pytest.mark.usefixtures("users_ray")
 def test_every_kind_of_request_has_the_bits_of_mp(of_bytes: str) -> None:
-    """Also with the model in one actor; and Ray, which the user has started, goes on."""
+    """The model may be in one actor. Ray, which the user has started, goes on."""
     given = {**OF_BYTES, "num_gpu_blocks_override": 120, "batch_invariant": True}
     wanted = outputs(
         LLM(of_bytes, **given, tensor_parallel_size=2, distributed_executor_backend="mp")

@@ -153,7 +153,7 @@ def test_i45_an_8_bit_cache_holds_the_nearest_number_that_it_has(
 
 
 def test_what_was_quantised_is_read_back_to_half_a_step() -> None:
-    """By `dequantize`, which is what attention does; the largest key is a code of 100."""
+    """`dequantize` reads it, as attention does. The largest key is a code of 100."""
     rng = np.random.default_rng(0)
     keys = rng.standard_normal((6, 2, 4), np.float32)
     scales = np.abs(keys).max(axis=(0, 2)) / 100

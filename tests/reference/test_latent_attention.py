@@ -186,7 +186,7 @@ def test_the_matrices_may_stand_on_the_other_side_of_the_sums(
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_latents_of_8_bits_are_read_with_their_scale(kind: str) -> None:
-    """As over a cache that holds the numbers that they stand for."""
+    """The result is that over a cache of the numbers that they stand for."""
     sizes, rng = TINY.latent, np.random.default_rng(7)
     assert sizes is not None
     made = rng.standard_normal((3 * (sizes.plain + sizes.value_dim), sizes.kv_rank))

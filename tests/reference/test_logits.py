@@ -106,7 +106,7 @@ def test_candidates_are_the_most_probable_of_the_edited_and_tempered_distributio
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_where_all_tokens_are_forbidden_there_is_nothing_to_draw(temperature: float) -> None:
-    """Not even the first one, which the argmax of nothing would be."""
+    """The first token, which an argmax of nothing would be, is not drawn either."""
     params = Constrained(temperature=temperature, allowed_token_ids=[1], bad_words_token_ids=[[1]])
     assert candidates(VOCABULARY, params, 9) == []
     with pytest.raises(NoTokenLeft, match="its constraints allow no token"):

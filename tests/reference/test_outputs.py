@@ -153,7 +153,7 @@ def test_an_abort_is_told_where_nothing_else_is_new() -> None:
 
 
 def test_the_best_of_many_come_first_and_only_at_the_end() -> None:
-    """By the sum, not the mean: three tokens are less probable than one of them."""
+    """The sum decides, not the mean: three tokens are less probable than one of them."""
     many = [sample([B]), sample([A, A, A]), sample([A]), sample([A])]
     one = request(*many, n=3, best_of=4)
     steps = [dict.fromkeys(range(4), 1), {0: 1, 1: 3, 2: 1, 3: 1}]

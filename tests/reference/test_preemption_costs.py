@@ -51,7 +51,7 @@ def test_without_room_on_the_cpu_there_is_one_way() -> None:
 
 
 def test_a_sibling_that_has_no_blocks_yet_counts_nothing() -> None:
-    """In the middle of being rebuilt: 2 tokens of the leader count as the 4 that are shared."""
+    """The group is being rebuilt: 2 tokens of the leader count as the 4 that are shared."""
     blocks = BlockManager(2, 20)
     group = new_group("r", 5, 8, n=2)
     group.seqs.append(group.leader.fork(1, 1))

@@ -27,7 +27,7 @@ def check(group: SequenceGroup) -> None:
 
 @given(data=st.data(), chosen=settings())
 def test_they_are_those_of_the_model_without_a_cache(data: st.DataObject, chosen: Settings) -> None:
-    """In chunks, after preemption, with the prefix of others in the cache, for several samples."""
+    """That holds in chunks, after preemption, with a cached prefix, and for several samples."""
     note(repr(chosen))
     engine = new_engine(chosen)
     asked: dict[str, bool] = {}

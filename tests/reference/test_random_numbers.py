@@ -35,7 +35,7 @@ def test_i37_uniform_is_jax_s() -> None:
 
 
 def test_uniform_numbers_of_neighbours_are_not_related() -> None:
-    """By seed and by position; any integer is a seed."""
+    """Neighbours differ by seed or by position. Any integer is a seed."""
     grid = np.array([[uniform(seed, position) for position in range(50)] for seed in range(50)])
     assert (grid >= 0).all() and (grid < 1).all() and len(np.unique(grid)) == 2500
     assert abs(grid.mean() - 0.5) < 0.02

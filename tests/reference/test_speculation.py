@@ -301,7 +301,7 @@ def test_an_abort_takes_the_blocks_of_drafts_as_well() -> None:
 
 
 def test_blocks_are_found_that_a_verified_draft_has_filled() -> None:
-    """By who comes right after it, with its salt alone."""
+    """A request right after it finds them, if it has the same salt."""
     group = new_group("r", [1, 7, 3])
     group.cache_salt = "a"
     _, blocks = verified(group, [6, 7, 8], [6, 7, 8, 9], caching=True)

@@ -284,7 +284,7 @@ def test_who_is_stuck_behind_a_draft_is_aborted_there(word: list[int], output: l
 
 
 def test_a_drafter_is_asked_of_those_alone_who_can_use_its_guesses() -> None:
-    """Not behind a prompt, nor where a sequence is computed again, nor of beams."""
+    """It is not asked behind a prompt, where a sequence is computed again, or for beams."""
     asked: list[list[int]] = []
 
     def drafter(token_ids: list[int]) -> list[int]:

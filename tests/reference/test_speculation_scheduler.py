@@ -71,7 +71,7 @@ def as_planned(output: SchedulerOutput) -> list[tuple[int, ...]]:
 def drafts_by_rule(
     state: SchedulerState, plain: SchedulerOutput, drafts: dict[int, list[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """By seq_id, what each takes of its drafts: one more, as long as there is room for one more."""
+    """What each seq_id takes of its drafts: one more, while there is room for one more."""
     config, blocks = state.config, state.blocks
     taken: dict[int, tuple[int, ...]] = {entry.seq.seq_id: () for entry in plain.scheduled}
     takers = [entry for entry in plain.scheduled if takes(entry) and drafts[entry.seq.seq_id]]

@@ -68,7 +68,7 @@ def test_what_is_refused_is_named(make: Make, path: str, body: Any, param: str) 
 
 
 def test_extra_arguments_reach_the_engines_process(make: Make) -> None:
-    """Where logits processors read them."""
+    """Logits processors read them there."""
     client, llm = make()
     given = {"a": "b", "c": 1, "d": 0.5, "e": ["x", 2, 1.5]}
     for path, body in ((C, {"prompt": "x"}), (CHAT, HI), ("/v1/responses", {"input": "x"})):

@@ -153,7 +153,7 @@ def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:
 def test_a_failing_step_reaches_all_who_ran_as_what_it_is(
     held: Held, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In Python and over HTTP; the log says why, and the engine goes on."""
+    """It reaches them in Python and over HTTP. The log says why, and the engine goes on."""
     llm, app = held.llm, make_app(Service(held.llm, ServerSettings(names=("tiny",))))
     engine, run_step = held.process.engine, held.process.engine._run_step
     body = {"prompt": "a", "max_tokens": 3, "ignore_eos": True}

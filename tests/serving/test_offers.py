@@ -208,7 +208,7 @@ def test_an_announced_body_is_asked_for(url: str, headers: str) -> None:
 def test_behind_an_announced_body_that_nobody_reads_the_connection_ends(
     url: str, old: bytes, new: bytes, status: int
 ) -> None:
-    """Else the next request would be taken for the body."""
+    """Otherwise the next request would be taken for the body."""
     data = request("x", ASK).replace(old, new)
     with closing(Peer(url)) as peer:
         peer.send(data[: data.index(b"\r\n\r\n") + 4])

@@ -116,6 +116,6 @@ def test_a_metric_s_help_is_its_name_in_words() -> None:
     ids=str,
 )
 def test_who_reads_before_the_end(fields: dict[str, Any], read: bool) -> None:
-    """Not of what is ranked: only its end tells which sequences are returned."""
+    """Ranked requests are left out: only their end tells which sequences are returned."""
     assert streams(SamplingParams(**fields)) is read
     assert not streams(PoolingParams()) and params_fields(PoolingParams()) == {}

@@ -135,7 +135,7 @@ def test_what_is_left_of_requests_and_cache(
 
 
 def test_who_comes_while_others_are_waited_for_does_not_delay_the_pause(paused: Paused) -> None:
-    """Nor do two who wait for it, one who leaves, and one who is aborted."""
+    """Neither do two callers that wait for it, one that leaves, and one that is aborted."""
     llm = paused.llm
 
     async def flood() -> list[Any]:

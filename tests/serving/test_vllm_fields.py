@@ -12,7 +12,7 @@ HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def answers(text: str) -> list[Any]:
-    """Those of a stream, or the one that is none."""
+    """The events of a stream, or the one answer that is no stream."""
     return events(text) if text.startswith("data: ") else [json.loads(text)]
 
 

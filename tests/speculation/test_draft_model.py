@@ -403,7 +403,7 @@ def test_what_the_draft_is_told_of_a_request(greedy: bool) -> None:
 @pytest.mark.parametrize("max_seqs", [1, 4, 40])
 @pytest.mark.parametrize("most", [1, 5, 63])
 def test_scratch_blocks_are_enough_for_any_step(most: int, max_seqs: int, block_size: int) -> None:
-    """And no fewer would do: of each number of sequences, and each fill of their last blocks."""
+    """No fewer would do, for any number of sequences and any fill of their last blocks."""
     needed = 0
     for count in range(1, min(max_seqs, MAX_DRAFT_TOKENS) + 1):
         each = min(most, MAX_DRAFT_TOKENS // count)
@@ -415,7 +415,7 @@ def test_scratch_blocks_are_enough_for_any_step(most: int, max_seqs: int, block_
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_few_tokens_of_outputs_are_decodes(many: bool) -> None:
-    """So no step for prompts is compiled for them."""
+    """Therefore no step for prompts is compiled for them."""
     sizes: dict[str, Any] = {"max_model_len": 64, "num_gpu_blocks": 80}
     engine = small_engine(speculation=draft_config(3), draft={"model": OtherModel()}, **sizes)
     watch = Watch(engine)

@@ -20,7 +20,7 @@ def searched(tokens: list[int], low: int, high: int) -> int | None:
 
 
 def following(tokens: list[int], end: int | None, count: int) -> list[int]:
-    """As the text goes on behind a match, over and over."""
+    """The tokens behind a match, repeated over and over."""
     if end is None:
         return []
     return [tokens[end + i % (len(tokens) - end)] for i in range(count)]

@@ -124,7 +124,7 @@ def test_most_guesses_are_the_target_s_tokens(most: int, faster: float) -> None:
     ],
 )
 def test_guesses_stand_behind_what_is_there(before: str, behind: str) -> None:
-    """Also where both would grow together, and where they end within a character."""
+    """That holds where both would grow together, and where they end within a character."""
     words, data = Words(TARGET), behind.encode()
     assert text_of(words.behind(before.encode(), data)) == data
     half = words.behind(before.encode(), data + "🙂".encode()[:3])
@@ -218,7 +218,7 @@ def test_only_what_is_new_is_computed() -> None:
 
 
 def test_the_pool_runs_out() -> None:
-    """Who was asked longest ago is forgotten; those asked for now get what there is."""
+    """The sequence asked longest ago is forgotten; those asked for now share what there is."""
     texts = [TEXT, TEXT[4:], TEXT[8:]]
     tokens = [TARGET.encode(text)[:40] for text in texts]
     lengths = [len(DRAFT.encode(TARGET.decode(one))) for one in tokens]

@@ -119,14 +119,14 @@ def test_guesses_that_cost_more_are_fewer(share: float, most: int, cost: float) 
 
 
 def test_a_draft_as_slow_as_its_target_is_asked_seldom() -> None:
-    """Though it is always right; one of a tenth of the cost is asked for as much as there is."""
+    """It is always right. A draft of a tenth of the cost is asked for all there is."""
     slow, fast = (DraftLength(adaptive=True, draft_cost=cost) for cost in (1.0, 0.1))
     assert len(attempts(slow, 100, 1, 1)) == 50  # a rest of a step, after each
     assert len(attempts(fast, 100, 5, 5)) == 100 and fast.length(31) == 31
 
 
 def test_guesses_that_are_looked_up_are_all_wanted() -> None:
-    """Which of them a step verifies is decided by what the step costs."""
+    """The cost of a step decides which of them it verifies."""
     pace = DraftLength(adaptive=True)
     assert pace.length(5) == 5
     pace.learn(5, 1)

@@ -59,7 +59,7 @@ def test_guesses_are_those_of_the_rule(text: list[int], said: list[int], most: i
 def test_an_answer_may_be_asked_about_in_between(
     text: list[int], said: list[int], cuts: set[int]
 ) -> None:
-    """And its tokens may have come one by one, several at a time, or all at once."""
+    """Its tokens may have come one by one, several at a time, or all at once."""
     one, seq = text_of(*text), answer()
     for end in sorted(cuts):
         seq.token_ids[3:] = said[:end]

@@ -91,7 +91,7 @@ def test_nobody_to_ask() -> None:
 
 @pytest.mark.parametrize("count, each", [(1, 5), (6, 5), (7, 4), (16, 2), (32, 1), (33, 0)])
 def test_all_share_the_guesses_of_a_step(count: int, each: int) -> None:
-    """And with more sequences than that nobody is asked, nor kept from being planned ahead."""
+    """With more sequences than that, none is asked, and all are still planned ahead."""
     assert MAX_DRAFT_TOKENS == 32
     drafter = Drafter()
     groups = [group(i) for i in range(count)]
@@ -267,7 +267,7 @@ def seen(asker: Speculator, rows: list[SequenceGroup], drafts: int, seconds: flo
 
 
 def test_a_full_batch_has_no_guesses_where_they_make_its_steps_twice_as_long() -> None:
-    """But for a trial, for which a little time is saved up at first."""
+    """A trial is the exception: a little time is saved up for it at first."""
     groups = [group(i) for i in range(8)]
     asker = speculator(Drafter(), adaptive=True)
     seen(asker, groups, 0, 1.0)

@@ -171,7 +171,7 @@ def guesses_of(drafter: SuffixDrafter, *tokens: int, count: int = 9) -> list[int
 
 
 def test_examples_by_hand() -> None:
-    """In the sequence itself; in an output; not in a prompt of another; the most frequent."""
+    """A match is in the sequence itself or in an output, not in another's prompt; most frequent."""
     assert guesses_of(drafter_that_knows(), 5, 6, 7, 8, 9, 5, 6, 7) == [8, 9, 5]
     assert guesses_of(drafter_that_knows([5, 6, 7, 8, 9]), 1, 5, 6) == [7, 8]
     assert guesses_of(drafter_that_knows([6, 7, 8]), 1000, 6) == []

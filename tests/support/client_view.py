@@ -154,7 +154,7 @@ def hold(engine: EngineUnderTest, oracle: Oracle, asked: Sequence[Asked], seen: 
 
 
 def _due(asked: Sequence[Asked], now: int, *, in_outputs: bool) -> list[str]:
-    """Who is aborted now, or was before."""
+    """The requests that are aborted now, or were before."""
     return [
         str(i)
         for i, one in enumerate(asked)

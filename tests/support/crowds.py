@@ -32,7 +32,7 @@ class Guest:
 
 
 def crowd(seed: int, size: int, longest: int) -> list[Guest]:
-    """So many requests with prompts of up to `longest` tokens, which share beginnings."""
+    """A number of requests with prompts of up to `longest` tokens, which share beginnings."""
     rng = np.random.default_rng([seed, size, longest])
     stem = rng.integers(FIRST, END, longest)
     return [_guest(rng, str(i), stem) for i in range(size)]

@@ -42,14 +42,14 @@ class Oracle(Transformer):
 
 
 def tolerance_of(transformer: Transformer | None) -> float:
-    """By how much a logit may differ from the oracle's."""
+    """The most that a logit may differ from the oracle's."""
     if isinstance(transformer, RoundedInputs):
         return TOLERANCES["w8a8"]
     return transformer.tolerance if isinstance(transformer, Oracle) else TOLERANCE
 
 
 def tolerance_of_sum(transformer: Transformer | None, count: int) -> float:
-    """By how much the sum of `count` log-probabilities may differ.
+    """The most that the sum of `count` log-probabilities may differ.
 
     Each term may be off by the tolerance of one, and all in the same direction: a code of an 8-bit
     cache that is a step away stays there for every later token. So the sum may be off by `count`

@@ -18,7 +18,7 @@ from tests.support.invariants import check_queues
 
 @dataclass(frozen=True)
 class Limits:
-    """Which tokens may be drawn, where `reference.parameters` has no words for it.
+    """Limits of the tokens that may be drawn which `reference.parameters` cannot express.
 
     Attributes:
         structured_outputs: The engine's word for what `guide` says to the oracle: which tokens may

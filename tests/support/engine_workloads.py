@@ -189,7 +189,7 @@ class Service:
         return before is None or not before.runs
 
     def _following(self, request: Request) -> Request:
-        """With the conversation so far before its own prompt."""
+        """The request, with the conversation so far before its own prompt."""
         before = None if request.after is None else self.served[request.after]
         if before is None:
             return request

@@ -15,7 +15,7 @@ MAPS = Path("/proc/self/maps")
 
 
 def num_maps() -> int:
-    """Those of this process; 0 where nobody says."""
+    """How many mappings this process has; 0 where the system does not say."""
     return MAPS.read_bytes().count(b"\n") if MAPS.exists() else 0
 
 

@@ -281,7 +281,7 @@ class Clerk:
         self.running.append(Sequence(setup, 0, list(prompt), []))
 
     def _close(self, seq: Sequence) -> None:
-        """With all sequences of its request, whatever is on its way."""
+        """Closes all sequences of its request, whatever is on its way."""
         setup = seq.setup
         family = [one for one in self.running if one.setup is setup]
         self.running = [one for one in self.running if one.setup is not setup]
@@ -353,7 +353,7 @@ class Clerk:
         return rows, samples, drawing
 
     def _tokens(self, seq: Sequence, room: int) -> list[int]:
-        """Those that may be computed next."""
+        """The tokens that may be computed next."""
         if seq.swapped or len(seq.tokens) > 20:
             return []
         tokens = seq.tokens[seq.computed :]

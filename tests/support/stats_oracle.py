@@ -183,7 +183,7 @@ def _check_histogram(found: Any, values: Sequence[float]) -> None:
 
 
 def _reason(group: SequenceGroup, output: RequestOutput, early: bool) -> str:
-    """That of the first sample, whether it is among those returned or not."""
+    """The reason of the first sample, whether or not that sample is returned."""
     if not early:
         return group.seqs[0].finish_reason or "abort"
     reasons = [one.finish_reason for one in output.outputs if one.index == 0]

@@ -408,7 +408,7 @@ def _states(ticket: Ticket) -> HiddenStates | None:
 
 
 def _table(rows: list[tuple[np.ndarray, int, Any]]) -> SampleLogprobs:
-    """As the sampler gives them: one row each, the most probable tokens best first."""
+    """A table as the sampler gives it: a row each, the most probable tokens best first."""
     count, width = len(rows), max([0, *(len(row) for row, _, _ in rows)])
     own, ranks = np.zeros(count, np.float32), np.zeros(count, np.int32)
     top = np.zeros((count, width), np.int32)

@@ -104,7 +104,7 @@ def test_the_older_file_of_added_tokens(tmp_path: Path) -> None:
 
 
 def test_a_special_token_of_the_vocabulary_is_special(tmp_path: Path) -> None:
-    """Though tokenizer.json does not say so: it is found in text, and not shown."""
+    """tokenizer.json does not say so. The token is found in text, and not shown."""
     ours = same_as_transformers(write(tmp_path, [], tokenizer_config={"eos_token": "</s>"}))
     assert ours.encode("a</s>b") == [1, 5, 2] and ours.decode([1, 5, 2]) == "ab"
 

@@ -29,7 +29,7 @@ def in_config(folder: Path) -> Path:
 
 
 def in_files(folder: Path) -> Path:
-    """Which replace those of tokenizer_config.json."""
+    """Templates in files replace those of tokenizer_config.json."""
     write_directory(folder, chat_template=listed({"default": "old", "tool_use": "old"}))
     (folder / "chat_template.jinja").write_text(PLAIN)
     (folder / "additional_chat_templates").mkdir()
@@ -78,7 +78,7 @@ def test_with_tools_it_is_the_tools_template(write: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("write", [in_config, in_files])
 def test_transformers_chooses_the_same(write: Any, tmp_path: Path) -> None:
-    """By its own reading of the files."""
+    """transformers reads the files itself."""
     from transformers import PreTrainedTokenizerFast
 
     folder = write(tmp_path)
@@ -153,7 +153,7 @@ def test_calls_are_there_if_there_are_some(template: str) -> None:
 
 @pytest.mark.parametrize("name", ["tools", "documents"])
 def test_an_empty_list_is_none(name: str) -> None:
-    """In whichever way the template asks."""
+    """The template may ask in any way."""
     template = (
         f"{{% if {name} is not none and {name} is defined %}}some{{% else %}}none{{% endif %}}"
     )

@@ -160,7 +160,7 @@ SPACE_SHOWN, BYTES, FUSE = (
     ],
 )
 def test_which_decoders_put_bytes_together(decoder: Any, strips: bool | None) -> None:
-    """And whether they drop the first space; None: no table of bytes says what they do."""
+    """Also says whether they drop the first space. None: no table of bytes describes them."""
     backend = Backend(BPE({"a": 0}, []))
     if decoder is not None:
         backend.decoder = decoder

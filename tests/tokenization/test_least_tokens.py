@@ -159,7 +159,7 @@ def test_texts_that_are_cut_have_any_length() -> None:
 
 @pytest.mark.parametrize(("form", "shrink"), [("NFD", 3.0), ("NFKD", 4.0)])
 def test_decomposed_characters_shrink_no_more_than_said(form: str, shrink: float) -> None:
-    """By the library that tokenises, whatever Unicode it knows."""
+    """The library that tokenises decomposes them, whatever Unicode it knows."""
     write = getattr(normalizers, form)().normalize_str
     assert max(_size(one) / _size(write(one)) for one in _characters()) == shrink <= FORMS_SHRINK
 

@@ -186,7 +186,7 @@ def test_a_directory_in_hugging_face_layout(tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_has_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its path, opened already, as the only one of a directory, or as the default model."""
+    """The source is a path, an opened file, a directory with one file, or the default model."""
     metadata = sentencepiece_metadata()  # with the beginning and the end that `write_gguf` writes
     fields = {key: metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "scores", "token_type")}
     extra = {f"tokenizer.ggml.{key}": value for key, value in fields.items()}

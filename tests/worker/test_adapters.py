@@ -80,7 +80,7 @@ def untied(
 
 @pytest.mark.parametrize("case", FAMILIES)
 def test_an_adapter_is_the_merged_model(case: str, tmp_path: Path) -> None:
-    """In chunks of a prompt and in decodes, beside a row without one, which keeps its bits."""
+    """It is so for chunks of a prompt and decodes. The row without an adapter keeps its bits."""
     write(CASES[case], tmp_path)
     of, names = modules_at(tmp_path)
     adapter = adapter_of(names, of, 0)
@@ -152,7 +152,7 @@ def several(path: Path, count: int = SLOTS) -> list[Adapter]:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_row_s_bits_depend_on_its_own_adapter_alone(llama: Path, dtype: str) -> None:
-    """Not on the rows beside it, their adapters, their order, or on the numbers of the slots."""
+    """Other rows, their adapters, their order, and the numbers of the slots do not count."""
     check_company(llama, several(llama), dtype)
 
 
@@ -204,7 +204,7 @@ def test_an_adapter_whose_b_is_zero_is_the_base(llama: Path) -> None:
 
 
 def test_evicted_and_loaded_again_is_never_evicted(llama: Path) -> None:
-    """And another slot is as good."""
+    """Another slot gives the same bits."""
     adapters, worker = several(llama), worker_of(llama, loras=2)
     expected = alone(worker, 1, 1, adapters[0])
     second = alone(worker, 2, 2, adapters[1])
@@ -247,7 +247,7 @@ def test_steps_in_flight_keep_their_adapters(llama: Path) -> None:
 
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without Numba."""
+    """There is no Numba, as on other machines."""
     monkeypatch.setattr("pallas_kernels.backends._cpu_kernels_failure", lambda: "not wanted")
 
 
@@ -321,7 +321,7 @@ def check_turns(worker: Any, own: np.ndarray, base: np.ndarray, count: int) -> N
 def test_where_branches_wait_a_step_with_adapters_is_a_program_of_its_own(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU; on a CPU one program serves both."""
+    """A GPU is such a device. On a CPU one program serves both."""
     worker = worker_of(llama)
     alone(worker, 1, 0)
     alone(worker, 2, 1, several(llama)[0])
@@ -399,7 +399,7 @@ def test_what_slots_take(llama: Path, dtype: str, held: int) -> None:
 def test_an_embedding_and_a_head_alone(
     case: str, kernels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of a tied head, of which an adapter changes one use of the matrix."""
+    """The head may be tied: an adapter then changes one use of the matrix."""
     if not kernels:
         without_kernels(monkeypatch)
     write(CASES[case], tmp_path)

@@ -63,7 +63,7 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
 @pytest.mark.parametrize("cache_dtype", ["int8", "float8_e4m3fn"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_quantised_cache_is_updated_where_it_is(shape: StepShape, cache_dtype: str) -> None:
-    """By the kernels of the model's dtype; no step converts or copies it."""
+    """The kernels of the model's dtype do it. No step converts or copies the cache."""
     config = config_from_hf(tiny.CONFIGS["plain"])
     graphdef, params = abstract_decoder(config.spec, "float32")
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)

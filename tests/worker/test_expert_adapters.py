@@ -73,7 +73,7 @@ def several(path: Path) -> list[Adapter]:
      ("deepseek_v2", "float16")],
 )  # fmt: skip
 def test_a_row_s_bits_depend_on_its_own_adapter_alone(case: str, dtype: str, models: Path) -> None:
-    """Not on who else uses an expert, on the order of rows, or on the numbers of the slots."""
+    """Other users of an expert, the order of rows, and the numbers of the slots do not count."""
     check_company(models / case, several(models / case), dtype)
 
 
@@ -103,7 +103,7 @@ def test_an_adapter_whose_b_is_zero_is_the_base(case: str, models: Path) -> None
 def test_a_slot_that_is_taken_keeps_nothing(
     case: str, add: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does its neighbour lose anything. Evicted and loaded again is never evicted."""
+    """Its neighbour loses nothing. An adapter that is loaded again has the bits that it had."""
     if add == "xla":
         without_kernels(monkeypatch)
     path = models / case
@@ -129,7 +129,7 @@ def test_a_slot_that_is_taken_keeps_nothing(
 def test_xla_s_twin(
     case: str, waits: bool, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the merged model; where branches wait, as on a GPU, no row is left out."""
+    """It equals the merged model. Where branches wait, as on a GPU, no row is left out."""
     without_kernels(monkeypatch)
     if waits:
         cpu, *others = device.DEVICES
@@ -221,7 +221,7 @@ def test_experts_in_codes(tmp_path: Path) -> None:
 
 
 def test_what_slots_of_experts_and_heads_take(models: Path) -> None:
-    """As many matrices as there are experts, or heads, for each slot."""
+    """Each slot has as many matrices as there are experts, or heads."""
     model = open_model(str(models / "deepseek_v2"), dtype="float32").abstract
     slots, spec = AdapterSlots(model, SLOTS, 17, "float32"), model.config.spec
     router, heads = spec.experts[0].router, spec.attentions[0].num_heads

@@ -46,7 +46,7 @@ def test_xla_knows_the_options(mode: Any) -> None:
 
 
 def test_the_setting_reaches_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: every step of an engine is compiled with the options of its kind."""
+    """Every step of an engine is compiled with the options of its kind, as on a GPU."""
     model, _ = tiny_llama(tmp_path / "tiny")
     jit, seen = jax.jit, set[tuple[bool, bool]]()
     monkeypatch.setattr(compiled_steps, "this_device", lambda: Device("gpu"))

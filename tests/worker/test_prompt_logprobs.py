@@ -29,7 +29,7 @@ def model(computed: list[Any]) -> Any:
 
 @pytest.mark.parametrize("tokens", [1, 3, 4, 7, 8])
 def test_chunks_give_what_the_whole_gives(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a chunk that nobody asks about are zeros, whatever the model says."""
+    """Log-probabilities of a chunk that nobody asks about are zeros, whatever the model says."""
     monkeypatch.setattr(module, "ROWS_A_CHUNK", 4)
     hidden = np.random.default_rng(tokens).normal(size=(tokens, 4)).astype(np.float32)
     for targets in ([2, 0, 6, 5, -1, -1, -1, -1], [-1, -1, -1, -1, -1, -1, 0, 1], [-1] * 7 + [3]):

@@ -20,7 +20,7 @@ type Drawn = tuple[Row, list[int]]
 
 
 def row(end: int, num_samples: int = 1, history: list[int] | None = None) -> Drawn:
-    """With so many samples behind its only token."""
+    """A row with so many samples behind its only token."""
     return Row(0, 0, end - 1, [4], history), [end] * num_samples
 
 
@@ -51,7 +51,7 @@ def test_each_sample_has_the_bias_of_its_request() -> None:
 
 
 def test_tokens_are_forbidden_until_there_are_enough() -> None:
-    """With three tokens of a prompt and a minimum of two, the draws behind 3 and 4 tokens."""
+    """A prompt of three tokens and a minimum of two forbid at the draws behind 3 and 4 tokens."""
     waits = setup(min_tokens=2)
     for end, is_early in [(3, True), (4, True), (5, False), (6, False)]:
         assert entries((row(end), waits)) == ([[0, 1, -7]] * is_early, [])

@@ -73,7 +73,7 @@ def test_no_shape_is_larger_than_the_largest(device, budget: int, most: int) -> 
 @with_fixture
 @given(data=st.data(), budget=st.integers(1, 5000), most=st.integers(1, 1100))
 def test_guesses_fit_the_rows_of_the_largest(device, data, budget: int, most: int) -> None:
-    """As many as a step can draw tokens: its rows are what is kept of the tokens of each step."""
+    """There are as many as a step can draw tokens. Its rows keep the tokens of each step."""
     rows = largest_step_shape(budget, most).num_rows
     with_guesses = data.draw(st.integers(1, min(rows, budget)))
     num_tokens = data.draw(st.sampled_from([with_guesses, budget]))

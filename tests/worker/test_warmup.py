@@ -20,7 +20,7 @@ SHAPES = [StepShape(1, 1), StepShape(32, 16), StepShape(64, 8), StepShape(64, 32
 
 
 class Bar:
-    """In place of the progress bar."""
+    """A double of the progress bar."""
 
     made: Any = None
 

@@ -29,7 +29,7 @@ def sampled(first: int, rows: int = 4) -> SamplerOutput:
 
 
 class Steps:
-    """In place of the compiled steps: gives what the test has put into `outputs`."""
+    """A double of the compiled steps: gives what the test has put into `outputs`."""
 
     def __init__(self, done: list[Any]) -> None:
         self.done, self.outputs, self.compiled = done, list[StepOutput](), list[StepShape]()
@@ -161,7 +161,7 @@ def test_the_first_step_is_that_of_a_short_prompt(worker: Any) -> None:
 
 
 def test_blocks_are_moved_before_the_model_writes(worker: Any) -> None:
-    """Also where there is nothing to compute."""
+    """They are moved even where there is nothing to compute."""
     moves = [("swap_in", [(1, 2)]), ("swap_out", [(3, 4)]), ("copy", [(5, 6)])]
     worker.steps.outputs.append(StepOutput(sampled=sampled(10)))
     worker.launch(step(setup(1), moves=MOVES))

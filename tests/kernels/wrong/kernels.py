@@ -7,7 +7,7 @@ from tests.kernels.wrong.plain import Plain
 
 
 def wrong_kernels() -> list[type[Plain]]:
-    """In the order of the files, each one's mistakes in the order in which they stand there."""
+    """The wrong kernels, in the order in which they stand in the files."""
     found: list[type[Plain]] = []
     for module in (reading, scoring, batching):
         members = inspect.getmembers(module, inspect.isclass)

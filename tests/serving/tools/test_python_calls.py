@@ -67,7 +67,7 @@ def _strict(given: dict[str, Any]) -> Any:
 @example("r", "'", "\\'")
 @example("", "'''", "''")
 def test_strings_are_pythons(prefix: str, quote: str, body: str) -> None:
-    """But for line breaks, which Python wants to be escaped, or between three quotes."""
+    """Line breaks are the exception: Python wants them escaped, or between three quotes."""
     text = prefix + quote + body + quote
     try:
         with warnings.catch_warnings(action="ignore"):

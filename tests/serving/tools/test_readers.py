@@ -264,7 +264,7 @@ def test_one_call_is_the_first() -> None:
     ],
 )
 def test_names_of_tools_decide(name: str, text: str, calls: int) -> None:
-    """Where a call has no arguments, or is in the midst of prose."""
+    """They decide where a call has no arguments, or stands within prose."""
     content, _, called = whole(name, text, names=frozenset({"now"}))
     assert len(called) == calls
     if not calls:
@@ -323,7 +323,7 @@ def test_json_objects_end_with_their_last_letter(value: Any, dump: Any) -> None:
 @example('{"\\u12":1}')
 @example('{"\\u123":1}')
 def test_what_is_done_is_json(text: str) -> None:
-    """And what is bad is the beginning of no object."""
+    """What is bad JSON is the beginning of no object."""
     scan = JsonObject()
     for at, char in enumerate(text):
         status = scan.take(char)
