@@ -150,14 +150,9 @@ def test_what_is_changed_later_is_checked_when_it_is_used(copied: bool) -> None:
 
 def test_lists_that_were_given_stay_the_caller_s() -> None:
     given: dict[str, list[Any]] = {
-        "stop": ["a"],
-        "stop_token_ids": [3],
-        "allowed_token_ids": [3],
-        "logprob_token_ids": [3],
-        "bad_words": ["a"],
-        "trace_decode_token_ids": [3],
-        "logits_processors": [print],
-    }
+        "stop": ["a"], "stop_token_ids": [3], "allowed_token_ids": [3], "logprob_token_ids": [3],
+        "bad_words": ["a"], "trace_decode_token_ids": [3], "logits_processors": [print],
+    }  # fmt: skip
     before = {name: list(value) for name, value in given.items()}
     params = SamplingParams(**given)
     for value in given.values():

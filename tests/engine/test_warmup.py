@@ -11,12 +11,9 @@ from tests.support.tiny_llama import VOCAB
 
 LIMITS = {"max_num_seqs": 5, "max_num_batched_tokens": 33}
 SETTINGS = {
-    "skip_tokenizer_init": True,
-    "block_size": 4,
-    "max_model_len": 40,
-    "num_gpu_blocks_override": 16,
-    "preemption_mode": "swap",
-}
+    "skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40,
+    "num_gpu_blocks_override": 16, "preemption_mode": "swap",
+}  # fmt: skip
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 

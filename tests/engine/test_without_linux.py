@@ -12,12 +12,9 @@ from tests.meta.trees import ROOT
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {
-    "dtype": "float32",
-    "max_model_len": 64,
-    "num_gpu_blocks_override": 32,
-    "skip_tokenizer_init": True,
-    "seed": 0,
-}
+    "dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 32,
+    "skip_tokenizer_init": True, "seed": 0,
+}  # fmt: skip
 PROMPT = [3, 5, 7, 11]
 # As a Mac answers: no /proc, no /sys, no number of processors that are allowed, no advice for
 # pages but its own. The libraries are imported before, since they look for their own binaries.

@@ -218,13 +218,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sinks": {"sinks": True},
     "lse": {"return_lse": True},
     "everything": {
-        "window": True,
-        "soft_cap": 3.0,
-        "alibi_slopes": True,
-        "sinks": True,
-        "return_lse": True,
+        "window": True, "soft_cap": 3.0, "alibi_slopes": True, "sinks": True, "return_lse": True,
     },
-}
+}  # fmt: skip
 
 
 def fill(options: dict[str, Any], case: Case) -> dict[str, Any]:

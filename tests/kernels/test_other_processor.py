@@ -26,17 +26,10 @@ ELF, MACH_O = (b"\x7fELF", 18, 183), (b"\xcf\xfa\xed\xfe", 4, 0x0C)
 def test_with_avx2_alone() -> None:
     here = Path(__file__).parent
     names = (
-        "test_linear.py",
-        "test_gated_linear.py",
-        "test_grouped_linear.py",
-        "test_quantized_linear.py",
-        "test_quantized_groups.py",
-        "test_w8a8.py",
-        "test_w8a8_gated.py",
-        "test_norms.py",
-        "test_draw.py",
-        "test_numba.py",
-    )
+        "test_linear.py", "test_gated_linear.py", "test_grouped_linear.py",
+        "test_quantized_linear.py", "test_quantized_groups.py", "test_w8a8.py",
+        "test_w8a8_gated.py", "test_norms.py", "test_draw.py", "test_numba.py",
+    )  # fmt: skip
     files = [str(here / name) for name in names]
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *files]
     profile = os.environ.get("HYPOTHESIS_PROFILE", "few")

@@ -11,24 +11,10 @@ from jax_engine.lora.peft_config import matches, matches_end
 
 LEAVES = st.sampled_from(
     [
-        "a",
-        "b",
-        r"\.",
-        ".",
-        "[ab]",
-        "[^a]",
-        "[^.]",
-        "[^a.]",
-        r"[^\d]",
-        r"\d",
-        r"[\w]",
-        r"\b",
-        "^",
-        "$",
-        "0",
-        "[0-9]",
+        "a", "b", r"\.", ".", "[ab]", "[^a]", "[^.]", "[^a.]", r"[^\d]", r"\d", r"[\w]", r"\b", "^",
+        "$", "0", "[0-9]",
     ]
-)
+)  # fmt: skip
 
 
 def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

@@ -302,13 +302,9 @@ def write_gguf_file(
     """
     writer = gguf.GGUFWriter(path, arch)
     adders = {
-        str: writer.add_string,
-        bool: writer.add_bool,
-        np.bool_: writer.add_bool,
-        float: writer.add_float32,
-        int: writer.add_uint32,
-        list: writer.add_array,
-    }
+        str: writer.add_string, bool: writer.add_bool, np.bool_: writer.add_bool,
+        float: writer.add_float32, int: writer.add_uint32, list: writer.add_array,
+    }  # fmt: skip
     for key, value in fields.items():
         adders[type(value)](key, value)
     for name, tensor in tensors.items():

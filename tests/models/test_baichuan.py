@@ -16,12 +16,9 @@ from tests.models.paged import PagedRun
 from tests.reference.test_families import logits
 
 SIZES: dict[str, Any] = {
-    "hidden_size": 24,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
+    "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3,
     "rms_norm_eps": 1e-6,
-}
+}  # fmt: skip
 LENGTH = 21
 
 

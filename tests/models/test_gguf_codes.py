@@ -24,12 +24,9 @@ from tests.models.test_decoder import TOLERANCE, reference_logits
 from tests.models.test_gguf import random_blocks
 
 CONFIG = tiny.CONFIGS["tied"] | {
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-}
+    "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "head_dim": 32,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -279,13 +279,8 @@ def of_another_dtype(x: Stored, share: float) -> Stored:
 
 
 DAMAGE: list[Callable[[Stored, float], Stored]] = [
-    cut,
-    filled,
-    flipped,
-    turned,
-    longer,
-    of_another_dtype,
-]
+    cut, filled, flipped, turned, longer, of_another_dtype,
+]  # fmt: skip
 
 
 @settings(max_examples=min(3000, 4 * settings.default.max_examples), deadline=None)

@@ -34,12 +34,9 @@ COSTS = SimpleNamespace(seconds_per_block=1.0, seconds_per_token=1.0)
 
 def beam_params(request: Request, width: int, **more: Any) -> Any:
     fields = {
-        "use_beam_search": True,
-        "n": width,
-        "best_of": None,
-        "length_penalty": 1.0,
+        "use_beam_search": True, "n": width, "best_of": None, "length_penalty": 1.0,
         "early_stopping": False,
-    }
+    }  # fmt: skip
     return SimpleNamespace(**(vars(request.params) | fields | more))
 
 

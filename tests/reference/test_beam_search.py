@@ -15,16 +15,10 @@ EOS = 9
 
 def new_group(width: int, prompt_len: int = 1, **more: Any) -> SequenceGroup:
     fields = {
-        "n": width,
-        "best_of": None,
-        "max_tokens": 10,
-        "min_tokens": 0,
-        "stop_token_ids": [],
-        "ignore_eos": False,
-        "use_beam_search": True,
-        "length_penalty": 1.0,
+        "n": width, "best_of": None, "max_tokens": 10, "min_tokens": 0, "stop_token_ids": [],
+        "ignore_eos": False, "use_beam_search": True, "length_penalty": 1.0,
         "early_stopping": False,
-    }
+    }  # fmt: skip
     params: Any = SimpleNamespace(**(fields | more))
     return SequenceGroup("r", list(range(prompt_len)), params, eos_token_ids={EOS})
 

@@ -90,20 +90,14 @@ def test_one_form(given: dict[str, Any], changes: dict[str, Any]) -> None:
         ({"min_tokens": 17, "max_tokens": None}, set()),
         (
             {
-                "use_beam_search": True,
-                "top_n_sigma": 1.0,
-                "top_k": 1,
-                "top_p": 0.9,
-                "min_p": 0.1,
-                "stop": "a",
-                "logprobs": 0,
-                "logprob_token_ids": [1],
+                "use_beam_search": True, "top_n_sigma": 1.0, "top_k": 1, "top_p": 0.9, "min_p": 0.1,
+                "stop": "a", "logprobs": 0, "logprob_token_ids": [1],
             },
             {"top_n_sigma", "top_k", "top_p", "min_p", "stop", "logprobs", "logprob_token_ids"},
         ),
         ({"use_beam_search": True, "n": 3, "temperature": 0.0, "top_k": -1}, set()),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(given: dict[str, Any], names: set[str]) -> None:
     assert wrong(**given) == names
     if names:

@@ -24,13 +24,9 @@ from tests.support.vocabularies import Words
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 ALL: dict[str, Any] = FREE | {"logprobs": 2, "prompt_logprobs": 1, "flat_logprobs": True, "n": 2}
 BEAMS = {
-    "num_speculative_tokens": 0,
-    "use_beam_search": True,
-    "n": 2,
-    "temperature": 0.0,
-    "logprobs": None,
-    "stop": None,
-}
+    "num_speculative_tokens": 0, "use_beam_search": True, "n": 2, "temperature": 0.0,
+    "logprobs": None, "stop": None,
+}  # fmt: skip
 
 
 @st.composite

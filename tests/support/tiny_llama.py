@@ -18,15 +18,10 @@ EOS = 2
 def tiny_config(**changes: Any) -> TransformerConfig:
     """Two layers, grouped queries, nothing a multiple of anything."""
     settings: dict[str, Any] = {
-        "vocab_size": VOCAB,
-        "hidden_size": 20,
-        "intermediate_size": 28,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
+        "vocab_size": VOCAB, "hidden_size": 20, "intermediate_size": 28, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "max_position_embeddings": 64,
-    }
+    }  # fmt: skip
     return TransformerConfig(**(settings | changes))
 
 

@@ -32,19 +32,8 @@ def byte_level_metadata(pre: str = "smollm") -> dict[str, Any]:
 def sentencepiece_metadata() -> dict[str, Any]:
     """GGUF fields of a vocabulary with byte fallback and scores in place of merges."""
     words = [
-        "\u2581",
-        "h",
-        "e",
-        "l",
-        "o",
-        "w",
-        "he",
-        "ll",
-        "hell",
-        "hello",
-        "\u2581hello",
-        "\u20ac",
-    ]
+        "\u2581", "h", "e", "l", "o", "w", "he", "ll", "hell", "hello", "\u2581hello", "\u20ac",
+    ]  # fmt: skip
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
     scores = [0.0] * 259 + [-float(len(words) - index) for index in range(len(words))]
     return {

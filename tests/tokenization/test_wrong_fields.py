@@ -107,13 +107,9 @@ def test_lengths_of_training_do_not_cut_prompts(tmp_path: Path) -> None:
         "stride": 0,
     }
     raw["padding"] = {
-        "strategy": {"Fixed": 64},
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "<|end|>",
-    }
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "<|end|>",
+    }  # fmt: skip
     file.write_text(json.dumps(raw))
     assert len(whole) > 2
     assert load_tokenizer(directory).encode("hello hello") == whole

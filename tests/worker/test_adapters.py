@@ -430,12 +430,9 @@ def merged_with_bias(case: dict[str, Any], adapter: Adapter, folder: Path) -> Pa
 
 
 SETTINGS: dict[str, Any] = {
-    "skip_tokenizer_init": True,
-    "max_model_len": 32,
-    "max_num_seqs": 2,
-    "max_num_batched_tokens": 32,
-    "num_gpu_blocks_override": 20,
-}
+    "skip_tokenizer_init": True, "max_model_len": 32, "max_num_seqs": 2,
+    "max_num_batched_tokens": 32, "num_gpu_blocks_override": 20,
+}  # fmt: skip
 
 
 def test_an_engine_has_as_many_slots_as_its_settings_say(llama: Path) -> None:
