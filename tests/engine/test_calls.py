@@ -123,7 +123,7 @@ def test_ids_are_the_next_that_nobody_has() -> None:
 
 
 def test_what_came_before_a_call_is_for_step() -> None:
-    """Also if it has the name that the call's request gets."""
+    """That holds even if it has the name that the call's request gets."""
     engine = small_engine()
     calls = Calls(engine)
     deltas = SamplingParams(**vars(GREEDY) | {"output_kind": RequestOutputKind.DELTA})
@@ -224,7 +224,7 @@ def test_an_error_of_ours_keeps_its_type() -> None:
 
 
 def test_an_exception_that_is_none_does_not_end_the_engine() -> None:
-    """As `sys.exit` in a logits processor."""
+    """`sys.exit` in a logits processor raises one."""
     engine = small_engine()
     calls, worker = Calls(engine), engine.worker
     launch = worker.launch
@@ -252,13 +252,16 @@ def test_ctrl_c_ends_this_call_and_waits_for_that() -> None:
         go_on.set()
 
     thread, _ = in_thread(press)
-    with ctrl_c_as_usual(), pytest.raises(KeyboardInterrupt):
-        calls.run(asked(engine, LONG, LONG), use_tqdm=False)
+    with ctrl_c_as_usual():
+        with pytest.raises(KeyboardInterrupt):
+            calls.run(asked(engine, LONG, LONG), use_tqdm=False)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     join(thread)
     assert len(engine.scheduler.groups) <= 1, "its requests have ended, the other goes on"
     [other] = calls.wait_enqueued(False)
     assert other.outputs[0].finish_reason == "length"
     check_idle(engine)
+    assert calls.run(asked(engine, GREEDY), use_tqdm=False)[0].finished
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
@@ -485,7 +488,7 @@ def test_a_stream_ends_when_nobody_reads_it() -> None:
 
 
 def test_without_calls_the_loop_ends_and_the_engine_is_freed() -> None:
-    """Also behind errors, whose tracebacks hold what they passed, and with requests that run."""
+    """Errors, whose tracebacks hold what they passed, and running requests do not prevent it."""
     engine = small_engine()
     calls, gone = Calls(engine), weakref.ref(engine)
     [thread] = [one for one in threading.enumerate() if one.name == "jax-engine"

@@ -106,6 +106,10 @@ def test_what_is_missing_is_refused_with_the_reason(name) -> None:
 
 
 BAD = [
+    ({"block_size": 0}, "block_size"),
+    ({"scheduling": "fifo"}, "unified"),
+    ({"scheduling": "sosp", "enable_prefix_caching": True}, "enable_prefix_caching"),
+    ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
     ({"seed": "x"}, "seed must be an integer, got 'x'"),
     ({"seed": 1.5}, "seed must be an integer, got 1.5"),
     ({"seed": -1}, "seed must be in"),

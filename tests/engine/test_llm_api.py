@@ -85,23 +85,6 @@ def test_what_there_is_not_is_refused(llm) -> None:
             call("a", lora_request=LoRARequest("mine", 1, "/nowhere"))
 
 
-def test_tokenization_options(llm) -> None:
-    def fed(**options) -> str:
-        outputs = llm.generate("abcdef", GREEDY, tokenization_kwargs=options, use_tqdm=False)
-        return llm.get_tokenizer().decode(outputs[0].prompt_token_ids, skip_special_tokens=True)
-
-    assert fed() == fed(add_special_tokens=False) == fed(max_length=2) == "abcdef"
-    assert fed(truncation=True, max_length=2) == "ab"
-    assert fed(truncation=True, max_length=2, truncation_side="left") == "ef"
-    assert fed(truncate_prompt_tokens=3) == "def"
-    with pytest.raises(InvalidRequestError, match="did you mean truncation"):
-        fed(truncaton=True)
-    with pytest.raises(InvalidRequestError, match="tokenization_kwargs: max_length must be at"):
-        fed(max_length=0)
-    with pytest.raises(InvalidRequestError, match="tokenization_kwargs must be a dict"):
-        llm.generate("a", GREEDY, tokenization_kwargs=[1])
-
-
 def test_embeddings_take_one_params_for_each(llm) -> None:
     params = [PoolingParams(normalize=False), PoolingParams(use_activation=True)]
     plain, scaled = llm.embed(["abc", "abc"], params, use_tqdm=False)
@@ -180,22 +163,17 @@ def test_a_turn_that_only_called_tools_has_no_content(llm) -> None:
         assert output.prompt == "assistant:tool:"
 
 
-WRONG_CHATS = [
-    ({"role": "user", "content": "x"}, {}, "messages must be a list of dicts"),
-    ("text", {}, "messages must be a list of dicts .* got 'text'"),
-    ([["x"]], {}, r"conversation 0: messages\[0\] must be a dict, got str"),
-    ([{"role": "user", "content": "\ud800"}], {}, "valid Unicode, got a lone surrogate"),
-    ([{"role": "user", "content": 5}], {}, r"\['content'\] must be text or a list of parts"),
-    ([{"role": "user", "content": "x"}], {"chat_template": 5}, "chat_template must be a string"),
-    ([{"role": "user", "content": "x"}], {"tools": "f"}, "tools must be a list"),
-    ([{"role": "user", "content": "x"}], {"chat_template_kwargs": [1]}, "must be a dict or None"),
-]
-
-
-@pytest.mark.parametrize(("messages", "options", "words"), WRONG_CHATS)
-def test_chats_that_are_none(llm, messages, options, words) -> None:
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        ("\ud800", {}, "valid Unicode, got a lone surrogate"),
+        ("x", {"chat_template_kwargs": [1]}, "must be a dict or None"),
+    ],
+)
+def test_chats_that_are_none(llm, content, options, words) -> None:
+    """`test_conversations.py` has others, and `tests/tokenization/test_chat.py` what turns are."""
     with pytest.raises(InvalidRequestError, match=words):
-        llm.chat(messages, GREEDY, use_tqdm=False, **options)
+        llm.chat([{"role": "user", "content": content}], GREEDY, use_tqdm=False, **options)
 
 
 def test_a_profile_is_written(llm, tmp_path, monkeypatch) -> None:

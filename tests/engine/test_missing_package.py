@@ -10,6 +10,7 @@ from jax_engine import LLM, MissingPackageError, SamplingParams, StructuredOutpu
 from jax_engine.models.model_loader import open_model
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.meta.trees import ROOT
+from tests.support.tiny_llama import byte_llama
 
 TINY = {"dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 32}
 # None in sys.modules: an import of it fails as if it were not installed.
@@ -50,7 +51,7 @@ def test_the_default_model_without_gguf_is_not_downloaded(monkeypatch: pytest.Mo
 def test_a_guided_request_without_llguidance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its neighbour nor what comes after it is disturbed."""
+    """It disturbs neither its neighbour nor what comes after it."""
     monkeypatch.setitem(sys.modules, "llguidance", None)
     monkeypatch.setitem(sys.modules, "gguf", None)
     llm = LLM(str(byte_llama(tmp_path / "model")), **TINY)

@@ -19,7 +19,7 @@ from jax_engine import (
     StepFailedError,
 )
 from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.in_process import check_idle, run
+from tests.support.in_process import check_idle
 from tests.support.patience import HANG_S, join, until
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
@@ -204,16 +204,6 @@ def test_a_failing_step_fails_all_calls_that_shared_it(llm) -> None:
     assert tokens(llm.generate("AB", params(5), use_tqdm=False)) == alone
 
 
-def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> None:
-    engine, taken = llm.llm_engine, llm._calls._num_requests + 1
-    params = SamplingParams(temperature=0.0, max_tokens=2)
-    engine.add_request(str(taken), [5, 6], params)
-    outputs = llm.generate([[7, 8], [9]], params, use_tqdm=False)
-    assert [output.request_id for output in outputs] == [str(taken + 1), str(taken + 2)]
-    run(engine)
-    check_idle(engine)
-
-
 def test_enqueued_requests_run_along_and_are_waited_for_once(llm) -> None:
     alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(3)]
     ids = llm.enqueue(*workload(0), use_tqdm=False) + llm.enqueue(*workload(1), use_tqdm=False)
@@ -237,17 +227,3 @@ def test_each_enqueued_request_reaches_one_of_those_who_wait(llm) -> None:
     found = in_threads([lambda i=i: enqueue_and_wait(i) for i in range(8)])
     assert sorted(chain(*found)) == sorted(chain(*alone))
     check_idle(llm.llm_engine)
-
-
-def test_a_step_that_fails_before_the_wait_is_told_there(llm, monkeypatch) -> None:
-    def fail(*args: Any) -> Any:
-        raise RuntimeError("the device is on fire")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(llm.llm_engine.worker, "launch", fail)
-        llm.enqueue("AB", params(1), use_tqdm=False)
-        until(lambda: not llm.llm_engine.has_unfinished_requests())
-    with pytest.raises(StepFailedError, match="on fire"):
-        llm.wait_for_completion(use_tqdm=False)
-    check_idle(llm.llm_engine)
-    assert llm.wait_for_completion(use_tqdm=False) == []

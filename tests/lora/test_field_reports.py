@@ -12,6 +12,7 @@ from jax_engine import LLMEngine, LoRARequest
 from jax_engine.config.engine_config import EngineConfig
 from tests.lora.test_registry import make, reads, written  # noqa: F401
 from tests.meta.trees import ROOT
+from tests.support.tiny_llama import byte_llama
 
 SLOTS = "tests/core/test_adapter_slots.py::"
 ENGINE = "tests/engine/test_adapters.py::"
