@@ -93,7 +93,7 @@ def transformers_text(tokenizer: Tokenizer, messages: Any, template: str, **opti
 )
 @pytest.mark.parametrize("name", ["text", "both"])
 def test_the_text_is_that_of_transformers(name: str, options: dict[str, Any]) -> None:
-    """And contents in parts, where the template takes them."""
+    """So is the text of contents in parts, where the template takes them."""
     template, tokenizer = TEMPLATES[name], make(TEMPLATES[name])
     wanted = transformers_text(tokenizer, CHAT, template, **options)
     assert tokenizer.apply_chat_template(CHAT, tokenize=False, **options) == wanted
@@ -180,8 +180,11 @@ def test_there_is_one_bos() -> None:
     assert tokenizer.apply_chat_template(CHAT).count(tokenizer.bos_token_id) == 1
 
 
-def test_prompts_of_conversations_have_one_bos_and_their_options() -> None:
-    """What `LLM.chat` runs: the tokens of the text as it is, and the text."""
+def test_prompts_of_conversations_have_one_bos() -> None:
+    """What `LLM.chat` runs: the tokens of the text as it is, and the text.
+
+    `tests/engine/test_chat.py` has its options, and `test_conversations.py` what is refused.
+    """
     tokenizer = make(TEXT)
     chats = [CHAT, CHAT[1:2]]
     prompts = chat_prompts(tokenizer, chats, None, add_generation_prompt=True)
@@ -198,22 +201,10 @@ def test_prompts_of_conversations_have_one_bos_and_their_options() -> None:
     assert alone == prompts[0]
     (silent,) = chat_prompts(tokenizer, CHAT, None, add_generation_prompt=False)
     assert texts[0].startswith(silent["prompt"]) and silent["prompt"] != texts[0]
-    mood = BOS + "{{ mood }}{{ tools[0].name }}"
-    options = {"chat_template_kwargs": {"mood": "glad:"}, "tools": [{"name": "f"}]}
-    (other,) = chat_prompts(tokenizer, CHAT, None, chat_template=mood, **options)
-    assert other["prompt"] == "<|bos|>glad:f"
-    with pytest.raises(
-        InvalidRequestError, match=r"^conversation 1: messages\[0\] must have a role"
-    ):
-        chat_prompts(tokenizer, [CHAT, [{"content": "hi"}]], None)
-    with pytest.raises(InvalidRequestError, match=r"^messages\[0\] must have a role"):
-        chat_prompts(tokenizer, [{"content": "hi"}], None)
-    with pytest.raises(InvalidRequestError, match="got tokenize"):
-        chat_prompts(tokenizer, CHAT, None, chat_template_kwargs={"tokenize": True})
 
 
 def test_parts_of_other_names_are_text() -> None:
-    """Those of OpenAI's other APIs, what the model refused, and bare strings."""
+    """So are parts of OpenAI's other APIs, refusals, and bare strings."""
     content = [
         "a", {"type": "text", "text": "b"}, {"type": "input_text", "text": "c"},
         {"type": "output_text", "text": "d"}, {"type": "refusal", "refusal": "e"},
@@ -314,7 +305,7 @@ def test_hugging_face_s_own_tokenizer_says_the_same() -> None:
 
 
 def test_what_is_silenced_for_an_import_is_not_afterwards() -> None:
-    """In a process that has not imported it; `os.environ`, which all threads share, stays."""
+    """The process has not imported it before. `os.environ`, which all threads share, stays."""
     code = """
 import logging, os
 from jax_engine.tokenization.chat_template import renderer_class
