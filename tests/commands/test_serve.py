@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM
+from jax_engine.commands.serve_flags import ALWAYS_ON
 from jax_engine.engine.prompts import Prompt
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.api import app as app_module
@@ -71,16 +72,18 @@ def served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
         assert app.llm is llm is found.engine and not llm.is_shut
         found.tracer = llm.tracer
         assert callable(options.pop("prepare"))
-        host, port = listening.getsockname()
+        place = listening.getsockname()
+        host, port = (place, None) if isinstance(place, str) else place
         found.options = {"host": host, "timeout": timeout} | options
-        assert port > 0
+        assert port != 0
         return found.ends()
 
     monkeypatch.setattr(AsyncLLM, "from_engine_args", build)
     monkeypatch.setattr(app_module, "make_app", make_app)
     monkeypatch.setattr(server_module, "run", run)
     monkeypatch.setattr(Tracer, "to_collector", Spans)
-    monkeypatch.delenv("JAX_ENGINE_API_KEY", raising=False)
+    for variable in ("JAX_ENGINE_API_KEY", "VLLM_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
     return found
 
 
@@ -111,6 +114,12 @@ def test_without_flags_all_is_as_the_help_says(run: Run, served: Served) -> None
         (["--max-waiting=0"], {"max_waiting": 0}),
         (["--max-samples=1"], {"max_samples": 1}),
         (["--request-timeout=0.5"], {"request_timeout": 0.5}),
+        (["--root-path=/a/b/"], {"root_path": "/a/b"}),
+        (["--root-path=/"], {"root_path": ""}),
+        (["--enable-request-id-headers"], {"request_id_headers": True}),
+        (["--enable-force-include-usage"], {"force_include_usage": True}),
+        (["--return-tokens-as-token-ids"], {"return_tokens_as_token_ids": True}),
+        ([*ALWAYS_ON], {}),
     ],
     ids=str,
 )
@@ -123,12 +132,23 @@ def test_what_a_flag_is_for_requests(
 
 
 def test_a_key_may_be_a_variable(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, flags, keys in (
-        ("v", [], ("v",)), ("v", ["--api-key=f"], ("f",)), ("", [], ()),
+    """Ours, vLLM's, or both."""
+    for ours, theirs, flags, keys in (
+        ("v", "", [], ("v",)), ("v", "w", ["--api-key=f"], ("f",)), ("", "", [], ()),
+        ("", "w", [], ("w",)), ("v", "w", [], ("v", "w")),
     ):  # fmt: skip
-        monkeypatch.setenv("JAX_ENGINE_API_KEY", variable)
+        monkeypatch.setenv("JAX_ENGINE_API_KEY", ours)
+        monkeypatch.setenv("VLLM_API_KEY", theirs)
         assert run("serve", "--port=0", *flags).status == 0
         assert served.settings.api_keys == keys
+
+
+def test_a_path_is_listened_at(run: Run, served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    assert run("serve", f"--uds={path}").status == 0
+    assert served.options["host"] == str(path) and not path.exists()
+    ended = run("serve", "--root-path=a")
+    assert ended.status == 1 and "--root-path must begin with a slash, got 'a'" in ended.err
 
 
 def test_what_is_logged_and_traced(

@@ -227,22 +227,6 @@ def test_a_name_changes_while_its_request_is_computed(how: str, server: Server) 
     run(calls, server)
 
 
-def test_overwritten_files_count_once_they_are_loaded(server: Server) -> None:
-    async def calls(client: Client) -> None:
-        await client.load("french", server.write("same", 3))
-        first = await client.says("french")
-        path = server.write("same", 4)
-        assert await client.says("french") == first
-        refused = await client.post(LOAD, lora_name="french", lora_path=path)
-        assert refused.status_code == 400 and await client.says("french") == first
-        await client.load("french", path, load_inplace=True)
-        second = await client.says("french")
-        await client.load("french", server.write("same", 3), load_inplace=True)
-        assert second != first == await client.says("french")
-
-    run(calls, server)
-
-
 @pytest.mark.parametrize("path", [COMPLETE, "/v1/chat/completions"])
 def test_each_chunk_names_the_adapter(path: str, server: Server) -> None:
     async def calls(client: Client) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from jax_engine import EngineDeadError
 from tests.support.marked_turn import marked_turns
-from tests.support.scripted_app import Make, asked_prompt, leave, named_events, scripted_app, served
+from tests.support.scripted_app import Make, asked_prompt, named_events, scripted_app, served
 
 anthropic = pytest.importorskip("anthropic")
 
@@ -319,13 +319,6 @@ def test_a_step_that_fails_is_said(make: Make) -> None:
     ):
         for _ in stream:
             pass
-    assert llm.open == 0
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_who_leaves_ends_the_request(make: Make, stream: bool) -> None:
-    client, llm = make(hangs=True)
-    asyncio.run(leave(client.app, PATH, HI | {"stream": stream}, llm))
     assert llm.open == 0
 
 

@@ -17,6 +17,7 @@ ENDPOINTS = {
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
     "/v1/messages/count_tokens", "/v1/embeddings",
 }  # fmt: skip
+C, CHAT = "/v1/completions", "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -27,70 +28,32 @@ def params_of(make: Make, path: str, body: dict[str, Any], **script: Any) -> Sam
     return llm.asked[0][1]
 
 
-def test_fields_become_sampling_params(make: Make) -> None:
+def test_defaults_are_the_server_s(make: Make) -> None:
+    """They fill what is left out or null. `tests/serving/fields` has each field on its own."""
     body = {
-        "prompt": "x", "model": "other", "top_k": 5, "min_p": 0.1, "temperature": None, "n": 2,
-        "best_of": 3, "stop": ["a"], "stop_token_ids": [7], "min_tokens": 2, "ignore_eos": True,
-        "logit_bias": {"65": 2.5}, "allowed_token_ids": [65, 66], "seed": 4, "user": "me",
-        "metadata": {"a": 1}, "store": False, "length_penalty": 1.5, "prompt_logprobs": 1,
-        "include_stop_str_in_output": True, "skip_special_tokens": False, "logprobs": 2,
-        "truncate_prompt_tokens": 3, "unknown": None,
+        "prompt": "x", "model": "other", "top_k": 5, "temperature": None, "user": "me",
+        "metadata": {"a": 1}, "store": False, "unknown": None,
     }  # fmt: skip
-    found = params_of(make, "/v1/completions", body, defaults={"temperature": 0.5, "top_k": 9})
-    assert found == SamplingParams(
-        n=2, best_of=3, temperature=0.5, top_k=5, min_p=0.1, stop=["a"], stop_token_ids=[7],
-        min_tokens=2, ignore_eos=True, logit_bias={65: 2.5}, allowed_token_ids=[65, 66], seed=4,
-        length_penalty=1.5, prompt_logprobs=1, include_stop_str_in_output=True, max_tokens=16,
-        skip_special_tokens=False, logprobs=2, truncate_prompt_tokens=3,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )  # fmt: skip
+    found = params_of(make, C, body, defaults={"temperature": 0.5, "top_k": 9})
+    kind = RequestOutputKind.FINAL_ONLY
+    assert found == SamplingParams(temperature=0.5, top_k=5, max_tokens=16, output_kind=kind)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "defaults", "expected"),
-    [
-        ("/v1/completions", {"prompt": "x"}, {}, 16),
-        ("/v1/completions", {"prompt": "x"}, {"max_tokens": 9}, 16),
-        ("/v1/completions", {"prompt": "x", "max_tokens": 3}, {"max_tokens": 9}, 3),
-        ("/v1/completions", {"prompt": "x", "max_tokens": 0, "echo": True}, {}, 1),
-        ("/v1/chat/completions", HI, {}, None),
-        ("/v1/chat/completions", HI, {"max_tokens": 9}, 9),
-        ("/v1/chat/completions", HI | {"max_tokens": 3}, {}, 3),
-        ("/v1/chat/completions", HI | {"max_tokens": 3, "max_completion_tokens": 4}, {}, 4),
-    ],
-)
-def test_how_many_tokens(
-    make: Make, path: str, body: Any, defaults: Any, expected: int | None
-) -> None:
-    assert params_of(make, path, body, defaults=defaults).max_tokens == expected
+def test_how_many_tokens(make: Make) -> None:
+    """`test_server_flags.py` has the defaults and limits of the model and of the server."""
+    assert params_of(make, C, {"prompt": "x", "max_tokens": 0, "echo": True}).max_tokens == 1
+    both = {"max_tokens": 3, "max_completion_tokens": 4}
+    assert params_of(make, CHAT, HI | both).max_tokens == 4
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"a": 1}}}},
-            {"json": {"a": 1}},
-        ),
-        ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
-        ({"structured_outputs": {"json": {"a": 1}}}, {"json": {"a": 1}}),
-        ({"guided_json": {"a": 1}}, {"json": {"a": 1}}),
-        ({"guided_choice": ["a"], "guided_decoding_backend": "auto"}, {"choice": ["a"]}),
-        ({"guided_regex": "b"}, {"regex": "b"}),
-        ({"response_format": {"type": "text"}, "guided_grammar": 'root ::= "x"'}, {"grammar": ...}),
-    ],
-)
-def test_grammars_by_all_their_names(make: Make, fields: Any, expected: dict[str, Any]) -> None:
-    found = params_of(make, "/v1/chat/completions", HI | fields).structured_outputs
-    given = {name: value for name, value in vars(found).items() if value is not None}
-    assert given.keys() == expected.keys()
-    assert expected in ({"grammar": ...}, given)
+def test_a_grammar_beside_a_format_of_text(make: Make) -> None:
+    body = HI | {"response_format": {"type": "text"}, "guided_grammar": 'root ::= "x"'}
+    found = params_of(make, CHAT, body).structured_outputs
+    assert [name for name, value in vars(found).items() if value is not None] == ["grammar"]
 
 
 # Each token has as many ways to have come about as there are alternatives.
 AMBIGUOUS = "start: e\ne: " + " | ".join(f'e "{n}" e' for n in range(300))
-C, CHAT = "/v1/completions", "/v1/chat/completions"
 REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "temperatures": 1}, "temperatures", "did you mean temperature?"),
     (C, {"prompt": "x", "stream_options": {"usage": True}, "stream": True},
@@ -267,23 +230,22 @@ def test_errors_of_streams(make: Make) -> None:
     assert llm.open == 0
 
 
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    (C, {"prompt": ["a", "b", "c"], "n": 2}), (CHAT, HI | {"n": 2}),
+    ("/v1/responses", {"input": "a"}), ("/v1/messages", HI | {"model": "tiny", "max_tokens": 9}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(("path", "body"), [(C, {"prompt": ["a", "b", "c"]}), (CHAT, HI)])
+@pytest.mark.parametrize(("path", "body"), ASKED)
 def test_who_leaves_ends_all_its_requests(make: Make, path: str, body: Any, stream: bool) -> None:
     client, llm = make(hangs=True)
     count = len(body.get("prompt", [0]))
-    asyncio.run(leave(client.app, path, body | {"stream": stream, "n": 2}, llm, count))
+    asyncio.run(leave(client.app, path, body | {"stream": stream}, llm, count))
     assert llm.open == 0
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (C, {"prompt": ["a", "b"]}), (CHAT, HI), ("/v1/responses", {"input": "a"}),
-        ("/v1/messages", HI | {"model": "tiny", "max_tokens": 9}),
-        ("/v1/embeddings", {"input": "a"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "body"), [*ASKED, ("/v1/embeddings", {"input": "a"})])
 def test_nothing_is_tokenised_for_who_has_left(make: Make, path: str, body: Any) -> None:
     client, llm = make()
 
@@ -308,7 +270,7 @@ def engine_lines(page: str) -> list[str]:
 
 
 def test_metrics_wait_for_nobody(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for a moment for an engine that is in a step: this one never answers again."""
+    """The page waits only a moment for an engine in a step. This engine never answers again."""
     client, llm = make()
     page = client.get("/metrics").text
     assert "process_cpu_seconds_total" in page and "python_info" in page

@@ -32,6 +32,7 @@ from jax_engine.processes.child_process import connect
 from jax_engine.serving import engine_client
 from jax_engine.serving.messages import REPORTS, Beat, encode
 from tests.support.byte_tokenizer import VOCAB
+from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S, until
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -157,7 +158,7 @@ def test_i22_who_leaves_or_is_aborted_frees_everything(llm: AsyncLLM, run: Run) 
         return {one.finish_reason for one in last.outputs} == {"abort"}
 
     def all_left() -> bool:
-        """Not where the engine was faster than who leaves."""
+        """False where the engine was faster than the caller that leaves."""
         before = run(aborts(llm))
         in_time = run(leave())
         return run(idle(llm)) and in_time and run(aborts(llm)) - before >= 2
@@ -271,29 +272,6 @@ def test_a_process_that_never_connects_is_no_hang(
         AsyncLLM(str(checkpoint), **SETTINGS)
 
 
-def test_when_the_engine_is_killed_all_is_said_at_once(checkpoint: Path, run: Run) -> None:
-    llm = AsyncLLM(str(checkpoint), **SETTINGS)
-
-    async def kill() -> None:
-        params = SamplingParams(max_tokens=50, ignore_eos=True, n=8)
-        many = [asyncio.ensure_future(outputs(llm.generate("x", params))) for _ in range(40)]
-        await anext(llm.generate("x", params))
-        await llm.check_health()
-        os.kill(llm.engine_pid, signal.SIGKILL)  # some 2,000 steps before the last of them ends
-        ends = await asyncio.gather(*many, return_exceptions=True)
-        assert all(isinstance(one, EngineDeadError) and "signal 9" in str(one) for one in ends[-9:])
-        with pytest.raises(EngineDeadError, match="signal 9"):
-            await outputs(llm.generate("x", params))
-        with pytest.raises(EngineDeadError, match="signal 9"):
-            await llm.check_health()
-        with pytest.raises(EngineDeadError, match="signal 9"):
-            await llm.get_stats()
-        assert llm.errored
-
-    run(kill())
-    llm.shutdown()
-
-
 def test_the_engine_ends_with_the_process_that_started_it(checkpoint: Path) -> None:
     code = f"""
 import os
@@ -308,8 +286,11 @@ os.kill(os.getpid(), 9)
     until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
-def test_one_loop_may_have_one_engine_after_another(checkpoint: Path, run: Run) -> None:
+def test_one_loop_may_have_one_engine_after_another(
+    checkpoint: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sockets of the second have the numbers of those of the first, which are closed."""
+    in_threads(monkeypatch)
 
     async def twice() -> list[int]:
         counts, before = [], set(threading.enumerate())

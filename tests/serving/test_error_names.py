@@ -1,20 +1,15 @@
 """Errors of the engine name the field that the client gave, by the client's name of it."""
 
-import asyncio
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jax_engine import AsyncLLM
-from jax_engine.commands.batch_run import ask
-from jax_engine.serving.api.app import make_app
-from jax_engine.serving.api.service import ServerSettings, Service
 from tests.serving.test_async_llm import SETTINGS
+from tests.support.app_in_threads import app_in_threads
 from tests.support.byte_tokenizer import VOCAB
-from tests.support.scripted_app import scripted_app
+from tests.support.scripted_app import Make
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 WRONG = {"type": "string", "pattern": "(("}
@@ -31,17 +26,13 @@ Ask = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def post(checkpoint: Path) -> Iterator[Ask]:
-    with asyncio.Runner() as runner:
-        llm = AsyncLLM(str(checkpoint), **SETTINGS)
-        app = make_app(Service(llm, ServerSettings(names=("tiny",), chat_template=TEMPLATE)))
+    with app_in_threads(str(checkpoint), {"chat_template": TEMPLATE}, **SETTINGS) as client:
 
         def of(path: str, more: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-            body = BODIES[f"/v1/{path}"] | more
-            status, answer = runner.run(ask(app, f"/v1/{path}", body))
-            return status, json.loads(answer)
+            answer = client.post(f"/v1/{path}", json=BODIES[f"/v1/{path}"] | more)
+            return answer.status_code, answer.json()
 
         yield of
-        llm.shutdown()
 
 
 def schema(value: Any) -> dict[str, Any]:
@@ -103,8 +94,8 @@ def test_an_empty_schema_is_any_json(post: Ask, more: dict[str, Any]) -> None:
     assert status == 200 and answer["usage"]["completion_tokens"] == 2, answer
 
 
-def test_a_body_that_is_compressed_is_refused(checkpoint: Path) -> None:
-    client, llm = scripted_app(checkpoint)()
+def test_a_body_that_is_compressed_is_refused(make: Make) -> None:
+    client, llm = make()
     for coding, status in (("gzip", 415), ("identity", 200), ("Identity", 200)):
         answer = client.post(
             "/v1/completions", json={"prompt": "x"}, headers={"Content-Encoding": coding}

@@ -1,19 +1,18 @@
-"""`/metrics` of a real server, as Prometheus and the two dashboards read it."""
+"""`/metrics` of a server, as Prometheus and the two dashboards read it."""
 
 import json
 import re
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from jax_engine.serving import stat_loggers
 from tests.meta.trees import ROOT
-from tests.support.http_server import HttpServer
-from tests.support.patience import HANG_S, until
+from tests.serving.test_async_llm import SETTINGS
+from tests.support.app_in_threads import app_in_threads
+from tests.support.patience import HANG_S
 
 PROMPT, MAX_TOKENS, N = "Once upon", 5, 2
 SECONDS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
@@ -45,21 +44,15 @@ COUNTERS = ["prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefi
 
 
 @pytest.fixture(scope="module")
-def server(checkpoint: Path) -> Iterator[HttpServer]:
-    flags = ["--served-model-name", "tiny", "--log-stats-interval", "0.2", "--log-format", "json",
-             "--enable-log-requests"]  # fmt: skip
-    found = HttpServer.of(checkpoint, *flags)
+def page(checkpoint: Path) -> dict[str, Any]:
+    """The page behind one request."""
     body = {"prompt": PROMPT, "max_tokens": MAX_TOKENS, "n": N, "ignore_eos": True}
-    headers = {"X-Request-Id": "abc"}
-    answer = httpx2.post(f"{found.url}/v1/completions", json=body, headers=headers, timeout=HANG_S)
-    assert answer.status_code == 200 and answer.json()["id"] == "cmpl-abc", answer.text
-    yield found
-    assert found.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def page(server: HttpServer) -> dict[str, Any]:
-    text = httpx2.get(f"{server.url}/metrics", timeout=HANG_S).text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stat_loggers, "WAIT_S", HANG_S)
+        with app_in_threads(str(checkpoint), **SETTINGS) as client:
+            answer = client.post("/v1/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            text = client.get("/metrics").text
     return {one.name: one for one in text_string_to_metric_families(text)}
 
 
@@ -125,17 +118,3 @@ def test_each_panel_of_the_dashboard_asks_for_what_there_is(page: dict[str, Any]
         assert expression.count("(") == expression.count(")")
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
-
-
-def test_lines_of_the_log_are_json(server: HttpServer, page: dict[str, Any]) -> None:
-    idle = "throughput: 0.0 tokens/s, Avg generation throughput: 0.0"
-    until(lambda: any(idle in line for line in server.lines), "a line of an idle server")
-    time.sleep(1.0)  # another five would come now
-    lines = [json.loads(line) for line in server.lines]
-    said = [one["message"] for one in lines]
-    assert all(one.keys() >= {"time", "level", "logger", "message"} for one in lines)
-    (received,) = [one for one in lines if one["message"].startswith("Received request")]
-    assert received["request_id"] == "cmpl-abc" and "prompt:" not in received["message"]
-    assert "max_tokens=5" in received["message"] and "n=2" in received["message"]
-    stats = [one for one in said if one.startswith("Avg prompt throughput")]
-    assert [idle in one for one in stats].count(True) == 1 and idle in stats[-1], "silent when idle"

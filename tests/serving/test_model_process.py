@@ -1,4 +1,8 @@
-"""A server's engine whose model is in a third process: the same outputs, and one end for all."""
+"""A server's engine whose model is in a third process: all three have one end.
+
+`tests/engine/test_other_process.py` has the outputs of such a model, and `test_async_llm.py` those
+of an engine in a process.
+"""
 
 import asyncio
 import os
@@ -41,26 +45,8 @@ def ends(pid: int) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
-def start(checkpoint: Path, where: str = "mp") -> AsyncLLM:
-    return AsyncLLM(str(checkpoint), distributed_executor_backend=where, **SETTINGS)
-
-
-def test_the_same_texts(checkpoint: Path, run: Run) -> None:
-    found = []
-    for where in ("uni", "mp"):
-        llm = start(checkpoint, where)
-        params = [
-            SamplingParams(temperature=0.0, max_tokens=9, logprobs=2, **FINAL),
-            SamplingParams(seed=3, max_tokens=20, n=2, prompt_logprobs=1, **FINAL),
-            SamplingParams(seed=4, max_tokens=20, stop=["a", "e"], **FINAL),
-        ]
-
-        async def ask(llm: AsyncLLM = llm, params: list[SamplingParams] = params) -> list[Any]:
-            return await asyncio.gather(*(last(llm.generate("Once", one)) for one in params))
-
-        found.append([repr((one.outputs, one.prompt_logprobs)) for one in run(ask())])
-        llm.shutdown()
-    assert found[0] == found[1]
+def start(checkpoint: Path) -> AsyncLLM:
+    return AsyncLLM(str(checkpoint), distributed_executor_backend="mp", **SETTINGS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

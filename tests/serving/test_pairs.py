@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from jax_engine import AsyncLLM, LLMEngine
-from jax_engine.serving.api.app import make_app
-from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine import LLMEngine
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.app_in_threads import app_in_threads
 from tests.support.builders import small_engine
 from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.engine_in_thread import in_threads
 from tests.support.scripted_app import events
 from tests.support.strategies import EOS, VOCABULARY
 
@@ -62,14 +60,11 @@ def client(folder: Path) -> Iterator[TestClient]:
         engine.memory = SimpleNamespace(num_blocks=40)  # type: ignore[assignment]
         return engine
 
+    settings: dict[str, Any] = {"tokenizer": str(folder), "block_size": 4, "max_model_len": 40}
     with pytest.MonkeyPatch.context() as patch:
-        in_threads(patch)
         patch.setattr(LLMEngine, "from_config", build)
-        llm = AsyncLLM("stub", tokenizer=str(folder), block_size=4, max_model_len=40)
-        app = make_app(Service(llm, ServerSettings(names=("tiny",))))
-        with TestClient(app, raise_server_exceptions=False) as client:
+        with app_in_threads("stub", **settings) as client:
             yield client
-        llm.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +200,7 @@ def comparable(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_cache(usage: dict[str, Any]) -> dict[str, Any]:
-    """Who asks again finds the prompt in the cache."""
+    """Leaves out cache hits: a request that is asked again finds its prompt in the cache."""
     return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
 
 

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from jax_engine import LLM
+from tests.support.app_in_threads import app_in_threads
 from tests.support.heads import with_head
-from tests.support.http_server import HttpServer
-from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make
 
 TEXTS = ["Once", "The capital of", "é"]
@@ -33,23 +32,22 @@ def models(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture(scope="module", params=["plain", "classes", "reranker"])
-def pair(request: Any, models: dict[str, Path]) -> Iterator[tuple[str, HttpServer, LLM]]:
-    """The kind of a model, its server, and an `LLM` of it."""
-    path = models[request.param]
-    server = HttpServer.of(path, "--served-model-name", "tiny")
-    yield request.param, server, LLM(str(path), **SETTINGS)
-    assert server.stop() == 0
+def pair(request: Any, models: dict[str, Path]) -> Iterator[tuple[str, TestClient, LLM]]:
+    """The kind of a model, a client of its server, and an `LLM` of it."""
+    path = str(models[request.param])
+    with app_in_threads(path, **SETTINGS) as client:
+        yield request.param, client, LLM(path, **SETTINGS)
 
 
-def asked(server: HttpServer, path: str, **body: Any) -> dict[str, Any]:
-    answer = httpx2.post(f"{server.url}{path}", json={"model": "tiny"} | body, timeout=HANG_S)
+def asked(client: TestClient, path: str, **body: Any) -> dict[str, Any]:
+    answer = client.post(path, json={"model": "tiny"} | body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def refusal(server: HttpServer, path: str, **body: Any) -> str:
-    answer = httpx2.post(f"{server.url}{path}", json=body, timeout=HANG_S)
+def refusal(client: TestClient, path: str, **body: Any) -> str:
+    answer = client.post(path, json=body)
     assert answer.status_code == 400, answer.text
     message: str = answer.json()["error"]["message"]
     return message
@@ -59,85 +57,79 @@ def near(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_all_say_what_llm_says(pair: tuple[str, HttpServer, LLM]) -> None:
-    kind, server, llm = pair
-    _pooling(kind, server, llm)
-    _classes(kind, server, llm)
-    _scores(kind, server, llm)
+def test_all_say_what_llm_says(pair: tuple[str, TestClient, LLM]) -> None:
+    _pooling(*pair)
+    _classes(*pair)
+    _scores(*pair)
 
 
-def _pooling(kind: str, server: HttpServer, llm: LLM) -> None:
+def _pooling(kind: str, client: TestClient, llm: LLM) -> None:
     for task in (None, "embed", "token_embed"):
         offline = llm.encode(TEXTS, pooling_task=task, use_tqdm=False)  # type: ignore[arg-type]
-        answer = asked(server, "/pooling", input=TEXTS, task=task)
+        answer = asked(client, "/pooling", input=TEXTS, task=task)
         assert answer["object"] == "list" and answer["id"].startswith("pooling-")
         assert answer["usage"]["prompt_tokens"] == sum(len(o.prompt_token_ids) for o in offline)
         for i, (one, output) in enumerate(zip(answer["data"], offline, strict=True)):
             assert (one["index"], one["object"]) == (i, "pooling")
             near(one["data"], output.outputs.data)
-    coded = asked(server, "/pooling", input=TEXTS[0], encoding_format="base64", task="embed")
+    coded = asked(client, "/pooling", input=TEXTS[0], encoding_format="base64", task="embed")
     data = np.frombuffer(base64.b64decode(coded["data"][0]["data"]), "<f4")
     near(data, llm.embed(TEXTS[0], use_tqdm=False)[0].outputs.embedding)
-    last = asked(server, "/pooling", input="xyz", truncate_prompt_tokens=1, task="embed")
+    last = asked(client, "/pooling", input="xyz", truncate_prompt_tokens=1, task="embed")
     near(last["data"][0]["data"], llm.embed("z", use_tqdm=False)[0].outputs.embedding)
 
 
-def _classes(kind: str, server: HttpServer, llm: LLM) -> None:
+def _classes(kind: str, client: TestClient, llm: LLM) -> None:
     if kind == "plain":
-        assert "needs a model with a classification head" in refusal(server, "/classify", input="x")
+        assert "needs a model with a classification head" in refusal(client, "/classify", input="x")
         return
     offline = llm.classify(TEXTS, use_tqdm=False)
-    answer = asked(server, "/classify", input=TEXTS)
+    answer = asked(client, "/classify", input=TEXTS)
     for one, output in zip(answer["data"], offline, strict=True):
         near(one["probs"], output.outputs.probs)
         best = int(np.argmax(output.outputs.probs))
         assert one["label"] == f"label {best}"
         assert one["num_classes"] == output.outputs.num_classes
-    raw = asked(server, "/classify", input=TEXTS[0], activation=False)["data"][0]["probs"]
-    same = asked(server, "/pooling", input=TEXTS[0], task="classify", use_activation=False)
+    raw = asked(client, "/classify", input=TEXTS[0], activation=False)["data"][0]["probs"]
+    same = asked(client, "/pooling", input=TEXTS[0], task="classify", use_activation=False)
     near(raw, same["data"][0]["data"])
     assert abs(np.sum(raw) - np.sum(answer["data"][0]["probs"])) > 1e-3
 
 
-def _scores(kind: str, server: HttpServer, llm: LLM) -> None:
+def _scores(kind: str, client: TestClient, llm: LLM) -> None:
     if kind == "classes":
-        message = refusal(server, "/score", text_1="x", text_2="y")
+        message = refusal(client, "/score", text_1="x", text_2="y")
         assert "a head for 1 score, got 3: use /classify" in message
         return
     for left in (TEXTS[1], TEXTS[::-1]):
         offline = [one.outputs.score for one in llm.score(left, TEXTS, use_tqdm=False)]
         for path in SCORE:
-            answer = asked(server, path, text_1=left, text_2=TEXTS)
+            answer = asked(client, path, text_1=left, text_2=TEXTS)
             near([one["score"] for one in answer["data"]], offline)
             assert [one["index"] for one in answer["data"]] == [0, 1, 2]
     offline = [one.outputs.score for one in llm.score(TEXTS[1], TEXTS, use_tqdm=False)]
     order = np.argsort(offline)[::-1].tolist()
     for path in RERANK:
-        answer = asked(server, path, query=TEXTS[1], documents=TEXTS)
+        answer = asked(client, path, query=TEXTS[1], documents=TEXTS)
         assert [one["index"] for one in answer["results"]] == order
         near([one["relevance_score"] for one in answer["results"]], np.sort(offline)[::-1])
         assert [one["document"]["text"] for one in answer["results"]] == [TEXTS[i] for i in order]
         assert answer["usage"]["total_tokens"] > 0 and answer["id"].startswith("rerank-")
-    best = asked(server, RERANK[0], query=TEXTS[1], documents=TEXTS, top_n=1)["results"]
+    best = asked(client, RERANK[0], query=TEXTS[1], documents=TEXTS, top_n=1)["results"]
     assert [one["index"] for one in best] == order[:1]
 
 
 def test_vectors_of_length_1_or_not(models: dict[str, Path]) -> None:
-    """The server's setting, which reaches the engine's process, and what a request says of it."""
-    server = HttpServer.of(models["plain"], '--pooler-config={"use_activation": false}')
-    llm = LLM(str(models["plain"]), pooler_config={"use_activation": False}, **SETTINGS)
-    (plain,) = llm.embed(TEXTS[1], use_tqdm=False)
+    """The server's setting, which reaches the engine, and what a request says of it."""
+    path, settings = str(models["plain"]), SETTINGS | {"pooler_config": {"use_activation": False}}
+    (plain,) = LLM(path, **settings).embed(TEXTS[1], use_tqdm=False)
     length = np.linalg.norm(plain.outputs.embedding)
     assert not 0.9 < length < 1.1
-    for given, factor in (
-        ({}, 1),
-        ({"use_activation": False}, 1),
-        ({"use_activation": True}, length),
-    ):
-        body = {"input": TEXTS[1]} | given
-        answer = httpx2.post(f"{server.url}/v1/embeddings", json=body, timeout=HANG_S).json()
-        near(np.multiply(answer["data"][0]["embedding"], factor), plain.outputs.embedding)
-    assert server.stop() == 0
+    with app_in_threads(path, **settings) as client:
+        for given, factor in ((None, 1), (False, 1), (True, length)):
+            more = {} if given is None else {"use_activation": given}
+            answer = asked(client, "/v1/embeddings", input=TEXTS[1], **more)
+            near(np.multiply(answer["data"][0]["embedding"], factor), plain.outputs.embedding)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +138,10 @@ def test_vectors_of_length_1_or_not(models: dict[str, Path]) -> None:
         ("/pooling", {"input": []}, "input", "must be a string"),
         ("/pooling", {"input": "x", "task": "sum"}, "task", "'embed'"),
         ("/classify", {"input": ["x"] * 2049}, "input", "at most 2048 prompts, got 2049"),
-        ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "text_1", "1 text or as many as"),
-        ("/score", {"text_1": "a", "text_2": []}, "text_2", "1 to 2048 texts, got 0"),
-        ("/score", {"text_1": "a"}, "text_2", "missing"),
         ("/rerank", {"query": "a", "documents": ["b"] * 2049}, "documents", "got 2049"),
         ("/rerank", {"query": "a", "documents": ["b"], "top_n": -1}, "top_n", "at least 0"),
         ("/rerank", {"query": ["a"], "documents": ["b"]}, "query", "string"),
         ("/rerank", {"query": "a", "documents": ["b" * 5000]}, None, "the prompt has 5000 tokens"),
-        ("/score", {"text_1": "a", "text_2": "b", "truncate_prompt_tokens": 0},
-         "truncate_prompt_tokens", "at least 1, or -1, got 0"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(

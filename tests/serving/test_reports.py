@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from jax_engine import AsyncLLM, LLMEngine
-from jax_engine.serving.api.app import make_app
-from jax_engine.serving.api.service import ServerSettings, Service
+from jax_engine import LLMEngine
 from tests.serving.tools.conftest import TEMPLATE
 from tests.serving.tools.test_chat_pairs import comparable, joined
+from tests.support.app_in_threads import app_in_threads
 from tests.support.drafters import Guess, perfect, speculation, unruly
-from tests.support.engine_in_thread import in_threads
+from tests.support.scripted_app import events
 from tests.support.speaking import (
     BLOCK,
     CALL,
@@ -115,19 +114,12 @@ def server(*, guesses: bool, ahead: bool) -> Iterator[TestClient]:
     def build(_: Any) -> LLMEngine:
         return speaking_engine(config, ahead=ahead)
 
+    served = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "chat_template": TEMPLATE}
+    settings = {"block_size": BLOCK, "max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS}
     with pytest.MonkeyPatch.context() as patch:
-        in_threads(patch)
         patch.setattr(LLMEngine, "from_config", build)
-        llm = AsyncLLM(
-            str(checkpoint()), block_size=BLOCK, max_model_len=MAX_LEN, max_num_seqs=MAX_SEQS
-        )
-        settings = ServerSettings(
-            names=("tiny",), chat_template=TEMPLATE, reasoning_parser="qwen3",
-            tool_call_parser="hermes",
-        )  # fmt: skip
-        with TestClient(make_app(Service(llm, settings)), raise_server_exceptions=False) as client:
+        with app_in_threads(str(checkpoint()), served, **settings) as client:
             yield client
-        llm.shutdown()
 
 
 def ask(client: TestClient, body: dict[str, Any], *, stream: bool) -> Any:
@@ -139,8 +131,8 @@ def ask(client: TestClient, body: dict[str, Any], *, stream: bool) -> Any:
     more = {"stream": True, "stream_options": {"include_usage": True}}
     answer = client.post(PATH, json=body | more)
     assert answer.status_code == 200, answer.text
-    assert '"error"' not in answer.text and answer.text.endswith("data: [DONE]\n\n"), answer.text
-    return joined([json.loads(one[6:]) for one in answer.text.split("\n\n") if one[6:7] == "{"])
+    assert '"error"' not in answer.text, answer.text
+    return joined(events(answer.text))
 
 
 def without_hits(answer: Any) -> Any:
@@ -180,7 +172,7 @@ DRAFTERS: dict[str, Any] = {
 
 
 def test_the_bodies_say_what_they_are_named_for(expected: dict[str, Any]) -> None:
-    """So that what follows is no comparison of nothing."""
+    """Otherwise the tests below would compare nothing."""
 
     def of(name: str) -> list[Any]:
         return [

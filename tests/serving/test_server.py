@@ -24,12 +24,20 @@ from tests.support.patience import HANG_S, until
 
 SETTINGS = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 60}
 PROMPTS = ["Once", "The capital of", "é"]
+SCHEMA = {
+    "type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+    "additionalProperties": False,
+}  # fmt: skip
+NO_BLANKS = {"32": -100, "9": -100, "10": -100, "13": -100}  # or a grammar's may have no end
 CHAT: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
 
 @pytest.fixture(scope="module")
 def server(checkpoint: Path) -> Iterator[HttpServer]:
-    found = HttpServer.of(checkpoint, "--served-model-name", "tiny", "--max-waiting", "400")
+    found = HttpServer.of(
+        checkpoint, "--served-model-name", "tiny", "--max-waiting", "400", "--log-format", "json",
+        "--enable-log-requests", "--log-stats-interval", "0.2",
+    )  # fmt: skip
     yield found
     assert found.stop() == 0
 
@@ -131,31 +139,23 @@ def test_responses_and_messages_are_those_of_llm(client: openai.OpenAI, llm: LLM
 
 
 def test_a_required_tool_is_called(client: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
-              "additionalProperties": False}  # fmt: skip
     answer = client.responses.create(
         model="tiny",
         input="?",
-        tools=[{"type": "function", "name": "f", "parameters": schema, "strict": True}],
+        tools=[{"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}],
         tool_choice={"type": "function", "name": "f"},
-        extra_body={"logit_bias": {"32": -100, "9": -100, "10": -100, "13": -100}},
+        extra_body={"logit_bias": NO_BLANKS},
     )
     (call,) = answer.output
     assert call.type == "function_call" and json.loads(call.arguments)["a"] in (1, 2)
 
 
 def test_answers_of_a_given_form(client: openai.OpenAI) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"enum": [1, 2]}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
     answer = client.chat.completions.create(
         model="tiny",
         messages=[{"role": "user", "content": "?"}],
-        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
-        logit_bias={"32": -100, "9": -100, "10": -100, "13": -100},
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        logit_bias=NO_BLANKS,
     )
     assert json.loads(answer.choices[0].message.content or "")["a"] in (1, 2)
     chosen = client.completions.create(
@@ -166,14 +166,8 @@ def test_answers_of_a_given_form(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_tools_that_must_be_called(client: openai.OpenAI, stream: bool) -> None:
-    """By a model that knows nothing."""
-    schema = {
-        "type": "object",
-        "properties": {"a": {"enum": [1, 2]}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
-    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    """The model knows nothing: a grammar makes it call."""
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
     named: Any = {"type": "function", "function": {"name": "f"}}
     for choice in ("required", named):
         asked: Any = {
@@ -230,6 +224,20 @@ def test_embeddings_models_and_tokens(client: openai.OpenAI, server: HttpServer,
     assert client.models.retrieve("tiny").model_extra["max_model_len"] == 64
     for path in ("/health", "/ready", "/version"):
         assert httpx2.get(server.url + path, timeout=HANG_S).status_code == 200
+
+
+def test_lines_of_the_log_are_json(server: HttpServer) -> None:
+    """`test_request_log.py` and `test_stats_log.py` have the lines themselves."""
+    body, headers = {"prompt": "x", "max_tokens": 5, "n": 2}, {"X-Request-Id": "abc"}
+    url = f"{server.url}/v1/completions"
+    answer = httpx2.post(url, json=body, headers=headers, timeout=HANG_S)
+    assert answer.status_code == 200 and answer.json()["id"] == "cmpl-abc", answer.text
+    until(lambda: any("Avg prompt throughput" in line for line in server.lines), "a line of stats")
+    lines = [json.loads(line) for line in server.lines]
+    assert all(one.keys() >= {"time", "level", "logger", "message"} for one in lines)
+    (received,) = [one for one in lines if one.get("request_id") == "cmpl-abc"]
+    assert received["message"].startswith("Received request") and "n=2" in received["message"]
+    assert "max_tokens=5" in received["message"] and "prompt:" not in received["message"]
 
 
 def test_errors_reach_the_client_by_their_type(client: openai.OpenAI) -> None:

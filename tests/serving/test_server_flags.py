@@ -11,12 +11,8 @@ import httpx2
 import pytest
 
 from jax_engine import ConfigError
-from jax_engine.cli import make_parser
 from jax_engine.commands import serve
-from jax_engine.commands.serve_flags import ALWAYS_ON
-from jax_engine.progress_log import FORMAT_VARIABLE
-from jax_engine.serving.api.server import bound_unix_socket, run
-from jax_engine.serving.api.service import ServerSettings
+from jax_engine.serving.api.server import bound_socket, bound_unix_socket, run
 from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make, events
 
@@ -181,50 +177,10 @@ def test_no_file_is_replaced_by_a_socket(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the command up to where it would load a model; gives the server's settings."""
-
-    def start(*flags: str) -> tuple[ServerSettings, str]:
-        seen: list[Any] = []
-        monkeypatch.setattr(
-            serve, "_serve", lambda args, settings, tls, listening: seen.append(
-                (settings, serve._address(listening, tls))
-            ) or 0,
-        )  # fmt: skip
-        assert serve.run(make_parser().parse_args(["serve", "--port=0", *flags])) == 0
-        [found] = seen
-        return found
-
-    monkeypatch.setenv(FORMAT_VARIABLE, "text")
-    monkeypatch.setattr(serve, "show_progress_lines", lambda name: None)
-    monkeypatch.delenv("JAX_ENGINE_API_KEY", raising=False)
-    monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    return start
-
-
-def test_flags_are_settings(started: Any, tmp_path: Path) -> None:
-    plain, address = started()
-    assert address.startswith("http://127.0.0.1:")
-    assert (plain.root_path, plain.api_keys) == ("", ())
-    names = ("request_id_headers", "force_include_usage", "return_tokens_as_token_ids")
-    assert not any(getattr(plain, name) for name in names)
-    path = tmp_path / "socket"
-    flags = ["--enable-request-id-headers", "--enable-force-include-usage"]
-    flags += [*ALWAYS_ON, "--return-tokens-as-token-ids", "--root-path=/a/b/", f"--uds={path}"]
-    given, address = started(*flags)
-    assert all(getattr(given, name) for name in names) and given.root_path == "/a/b"
-    assert address == f"http+unix:{path}" and not path.exists()
-    assert started("--root-path=/")[0].root_path == ""
-    with pytest.raises(ConfigError, match="--root-path must begin with a slash, got 'a'"):
-        started("--root-path=a")
-
-
-def test_keys_come_from_either_variable(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_API_KEY", "theirs")
-    assert started()[0].api_keys == ("theirs",)
-    monkeypatch.setenv("JAX_ENGINE_API_KEY", "ours")
-    assert started()[0].api_keys == ("ours", "theirs")
-    assert started("--api-key=given")[0].api_keys == ("given",)
-    monkeypatch.setenv("VLLM_API_KEY", "")
-    assert started()[0].api_keys == ("ours",)
+@pytest.mark.parametrize("tls", [None, object()])
+def test_how_addresses_are_written(tmp_path: Path, tls: Any) -> None:
+    path = str(tmp_path / "socket")
+    with bound_unix_socket(path) as one, bound_socket("127.0.0.1", 0) as other:
+        begin = "https" if tls else "http"
+        assert serve._address(one, tls) == f"{begin}+unix:{path}"
+        assert serve._address(other, tls).startswith(f"{begin}://127.0.0.1:")

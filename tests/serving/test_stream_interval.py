@@ -1,6 +1,5 @@
 """`stream_interval`: how many tokens a reader is told of at once."""
 
-import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News, Piece
 from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.open_requests import CompletionStream
+from tests.support.engine_in_thread import in_threads, run_client
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 SETTINGS: dict[str, Any] = {"block_size": 4, "max_model_len": 64, "num_gpu_blocks_override": 60}
@@ -75,20 +75,19 @@ async def told(llm: AsyncLLM, params: SamplingParams, kind: RequestOutputKind) -
     return [one.outputs async for one in llm.generate(PROMPT, asked)]
 
 
-async def all_told(checkpoint: Path) -> list[Any]:
-    llm = AsyncLLM(str(checkpoint), stream_interval=5, **SETTINGS)
-    try:
-        found = [await told(llm, PARAMS, kind) for kind in (DELTA, CUMULATIVE, FINAL_ONLY)]
-        return [*found, await told(llm, TWO, DELTA)]
-    finally:
-        llm.shutdown()
+async def all_told(llm: AsyncLLM) -> list[Any]:
+    found = [await told(llm, PARAMS, kind) for kind in (DELTA, CUMULATIVE, FINAL_ONLY)]
+    return [*found, await told(llm, TWO, DELTA)]
 
 
-def test_no_token_is_lost(checkpoint: Path) -> None:
+def test_no_token_is_lost(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs are at most as many as intervals: a slow reader finds several in one."""
     offline = LLM(str(checkpoint), **SETTINGS)
     [[expected], two] = [offline.generate([PROMPT], one)[0].outputs for one in (PARAMS, TWO)]
-    deltas, whole, [[end]], of_two = asyncio.run(all_told(checkpoint))
+    in_threads(monkeypatch)
+    llm = AsyncLLM(str(checkpoint), stream_interval=5, **SETTINGS)
+    deltas, whole, [[end]], of_two = run_client(all_told(llm))
+    llm.shutdown()
     assert "".join(one.text for [one] in deltas) == expected.text
     assert whole[-1][0].text == end.text == expected.text
     assert len(deltas) <= 4 and len(whole) <= 4

@@ -6,15 +6,17 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
+from starlette.testclient import TestClient
 
-from jax_engine import SamplingParams
+from jax_engine import AsyncLLM, SamplingParams
 from jax_engine.errors import MissingPackageError
 from jax_engine.outputs import RequestMetrics
+from jax_engine.serving.api.app import make_app
+from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.tracing import Tracer
-from tests.support.http_server import HttpServer
-from tests.support.patience import HANG_S
+from tests.serving.test_async_llm import SETTINGS
+from tests.support.engine_in_thread import in_threads
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"Traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -55,7 +57,9 @@ def test_a_span_has_what_is_known_of_its_request() -> None:
     assert dict(left.attributes) == asked | known
 
 
-def test_a_server_sends_spans_to_its_collector(checkpoint: Path) -> None:
+def test_a_server_sends_spans_to_its_collector(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     bodies: list[bytes] = []
 
@@ -71,10 +75,15 @@ def test_a_server_sends_spans_to_its_collector(checkpoint: Path) -> None:
     collector = HTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=collector.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{collector.server_port}/v1/traces"
-    server = HttpServer.of(checkpoint, "--otlp-traces-endpoint", url)
+    in_threads(monkeypatch)
+    llm = AsyncLLM(str(checkpoint), **SETTINGS)
+    llm.tracer = tracer = Tracer.to_collector(url, "tiny")
+    app = make_app(Service(llm, ServerSettings(names=("tiny",))))
     body = {"prompt": "Once", "max_tokens": 3, "request_id": "mine"}
-    answer = httpx2.post(f"{server.url}/v1/completions", json=body, headers=HEADERS, timeout=HANG_S)
-    assert answer.status_code == 200 and server.stop() == 0
+    with TestClient(app) as client:
+        assert client.post("/v1/completions", json=body, headers=HEADERS).status_code == 200
+    llm.shutdown()
+    tracer.close()
     collector.shutdown()
     sent = b"".join(bodies)
     assert b"llm_request" in sent and b"cmpl-mine" in sent and bytes.fromhex(TRACE) in sent

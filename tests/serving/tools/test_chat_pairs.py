@@ -2,13 +2,12 @@
 probabilities and counts included."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.scripted_app import named_events, scripted_app
+from tests.support.scripted_app import events, named_events, scripted_app
 
 THOUGHT, CONTENT = "Two words", "Hi, you"
 CALL = '<tool_call>\n{"name": "find_it", "arguments": {"a": 1}}\n</tool_call>'
@@ -46,9 +45,9 @@ def test_two_options_together(pair: tuple[str, str], text: str, checkpoint: Path
     for usage in ({"include_usage": True}, USAGE):
         more = {"stream": True, "stream_options": usage}
         added = client.post("/v1/chat/completions", json=body | more).text
-        events = [json.loads(one[6:]) for one in added.split("\n\n") if one[6:7] == "{"]
-        assert joined(events) == comparable(whole)
-        told = [one["usage"] is not None for one in events[1:-1]]  # the first one names the roles
+        found = events(added)
+        assert joined(found) == comparable(whole)
+        told = [one["usage"] is not None for one in found[1:-1]]  # the first one names the roles
         assert told == [usage is USAGE] * len(told)
         assert llm.asked[-1][0] == asked[0]
 
