@@ -111,8 +111,10 @@ def test_guesses_are_asked_for_by_json_or_in_a_file(tmp_path: Path) -> None:
             EngineArgs.from_cli_args(args).create_engine_config()
 
 
-def test_help_can_be_searched(run: Run) -> None:
+def test_help_teaches_and_can_be_searched(run: Run) -> None:
     assert all(name in run("--help").out for name in COMMANDS)
+    teaches = ("curl http://127.0.0.1:8000/v1/completions", "--max-num-seqs", "B, tokens in a KV")
+    assert all(part in run("serve", "--help").out for part in teaches)
     for name in COMMANDS:
         ended = run(name, "--help")
         assert ended.status == 0 and f"jax-engine {name}" in ended.out

@@ -14,7 +14,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from jax_engine.cli import main
 from tests.support.http_server import HttpServer
 from tests.support.patience import HANG_S
 
@@ -54,18 +53,6 @@ def test_what_cannot_start_says_why_in_one_line(checkpoint: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
             assert done.returncode != 0 and why in done.stderr, done.stderr
             assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
-
-
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    curl = "curl http://127.0.0.1:8000/v1/completions"
-    for words, parts in (
-        (["serve", "--help"], [curl, "--max-num-seqs", "B, tokens in a KV"]),
-        (["--help"], ["serve"]),
-    ):
-        with pytest.raises(SystemExit):
-            main(words)
-        shown = capsys.readouterr().out
-        assert all(part in shown for part in parts)
 
 
 def test_when_the_engine_is_killed_all_is_said(servers: list[HttpServer]) -> None:
