@@ -184,7 +184,7 @@ def test_fewer_beams_when_few_tokens_are_possible() -> None:
 
 
 def test_a_beam_without_candidates_dies_and_the_last_one_ends_the_request() -> None:
-    """With the hypotheses there are; without any it is aborted, and its beams can be seen."""
+    """It ends with the hypotheses there are. Without any it is aborted, and its beams are shown."""
     alive: Candidates = [(21, -1.0)]
     for last, wanted in (
         ([(EOS, -1.0)], [([12, 21, EOS], "stop", None)]),

@@ -54,7 +54,7 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def news_engine(words: Words) -> LLMEngine:
-    """Without a device, with steps of at most 4 tokens; tokens that came before are guessed."""
+    """An engine without a device whose steps have at most 4 tokens; earlier tokens are guessed."""
     settings = replace(SETTINGS, max_num_batched_tokens=4)
     guesses = SpeculativeConfig(prompt_lookup_min=1, prompt_lookup_max=2)
     engine, _ = pair_without_device(

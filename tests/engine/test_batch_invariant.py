@@ -21,7 +21,7 @@ from tests.golden.families.parity import write
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
-    """As if this were another device."""
+    """Lets this machine count as another device."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(operations, "choose_backend", lambda name: name)
 

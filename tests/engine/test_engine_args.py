@@ -52,7 +52,7 @@ def test_what_has_no_effect_is_named_in_one_warning(caplog) -> None:
 
 
 def test_short_forms_of_speculation(caplog) -> None:
-    """As flags, too; with the whole setting only if they say the same."""
+    """They may be flags too. Beside the whole setting they must say the same."""
     wanted = SpeculativeConfig(method="ngram", num_speculative_tokens=4)
     for given in (
         {"spec_method": "ngram", "spec_tokens": 4},

@@ -13,7 +13,7 @@ SETTINGS = {"block_size": 4, "max_num_seqs": 8}
 
 @pytest.fixture(scope="module")
 def llms(of_bytes):
-    """Without and with steps planned ahead."""
+    """Engines without and with steps planned ahead."""
     return [
         LLM(of_bytes, num_gpu_blocks_override=100, async_scheduling=ahead, **SETTINGS)
         for ahead in (False, True)

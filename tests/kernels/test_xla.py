@@ -42,7 +42,7 @@ def test_any_block_size(block_size: int) -> None:
 def test_i47_a_query_s_bits_depend_on_where_its_prompt_ends(
     window: int | None, data: st.DataObject
 ) -> None:
-    """As of the kernel for a CPU: whole, in chunks, one by one, a prompt's rest of one token."""
+    """The same holds of the kernel for a CPU: whole, in chunks, one by one, a rest of one token."""
     length, prompt = 150, data.draw(st.integers(1, 150))
     case = make_case([(length, 0)], 1, (16, 2, 3, 20), SIZES)
     options = fill({"window": window, "sinks": True, "soft_cap": 3.0}, case)

@@ -212,7 +212,7 @@ def test_layers_need_a_list_of_targets_as_in_peft() -> None:
 
 
 def test_each_field_that_peft_writes_is_known() -> None:
-    """With its default, every one is accepted; with a value that says something, it is looked at.
+    """Every field is accepted with its default. A value that says something is looked at.
 
     A field of which neither is tested would be one that is overlooked.
     """

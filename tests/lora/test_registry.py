@@ -54,7 +54,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     stamp = adapter_registry._file_stamp
 
     def size_and_time(path: Path) -> tuple[int, ...]:
-        """Without what `os.utime` cannot set: which inode it is, and when that was changed."""
+        """The stamp without the inode and its change time, which `os.utime` cannot set."""
         return stamp(path)[2:4] + stamp(path)[3:4]
 
     monkeypatch.setattr(adapter_registry, "_file_stamp", size_and_time)

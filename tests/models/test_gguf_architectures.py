@@ -105,7 +105,7 @@ def test_gguf_and_hugging_face_are_the_same_model(case: str, tmp_path: Path) -> 
 
 
 def rounded(spec: ModelSpec) -> ModelSpec:
-    """Without what float32 loses of a scale, or says of a default."""
+    """A configuration without what float32 loses of a scale, or says of a default."""
     ((scale, rope),) = {(one.scale, one.rope) for one in spec.attentions}
     if rope is not None and not isinstance(rope, tuple):
         factor = None if rope.type == "longrope" else rope.attention_factor

@@ -202,7 +202,7 @@ def test_cached_tokens_are_those_of_the_first_admission() -> None:
 
 
 def test_what_each_request_draws_hangs_on_its_own_number() -> None:
-    """Without seeds: of requests that came in one order, each has its own, whoever else ended."""
+    """There are no seeds. Requests in one order have numbers of their own, whoever else ended."""
     engine = new_engine(CROWDED, seed=3)
     params = sampling_params(REQUEST, seed=None)
     assert add(engine, "a", REQUEST, params) and add(engine, "b", REQUEST, params)

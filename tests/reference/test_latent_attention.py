@@ -49,7 +49,7 @@ def in_halves(tensors: Weights) -> Weights:
 
 
 def stretched(mscale: float, mscale_all_dim: float) -> TransformerConfig:
-    """With YaRN, whose other number also makes queries and keys longer."""
+    """A model with YaRN, whose other number also makes queries and keys longer."""
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
     longer = 0.1 * mscale_all_dim * math.log(4.0) + 1
     return dataclasses.replace(

@@ -48,7 +48,7 @@ def test_as_many_numbers_as_codes_are_kept_as_they_are() -> None:
 
 
 def test_outliers_do_not_widen_the_table() -> None:
-    """Without the two, eight numbers are left for eight codes; zero takes the outliers' places."""
+    """Eight numbers are left for eight codes. Zero takes the places of the two outliers."""
     x = np.tile(np.arange(8, dtype=np.float32) - 3, (1, 4))
     x[0, 5], x[0, 30] = 1000.0, -2000.0
     tensors = squeezellm.quantise(x, 3, outliers=2)

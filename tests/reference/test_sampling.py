@@ -93,7 +93,7 @@ def test_i49_top_n_sigma_includes_the_boundary() -> None:
 
 
 def test_i49_top_n_sigma_is_of_the_edited_logits_at_any_temperature() -> None:
-    """Without its bias the first token is among those that stay; a forbidden one counts nowhere."""
+    """The first token would stay without its bias. A forbidden token counts nowhere."""
     logits, bias = np.array([9.0, 8.5, 1.0, 1.0, 50.0]), {0: -8.0, 4: -np.inf}
     for temperature in (0.1, 1.0, 10.0):
         one = Params(temperature=temperature, top_n_sigma=1.0)

@@ -30,7 +30,7 @@ def random_trace(seed: int, count: int = 40, *, samples: int = 1) -> list[TraceR
 
 
 def check_skipping(trace: list[TraceRequest], make: Callable[[], Server]) -> None:
-    """With and without: the same steps at the same times, with the same memory."""
+    """Skipping changes nothing: the same steps at the same times, with the same memory."""
     skipping, stepping = make(), make()
     fast = simulate(trace, skipping, COST)
     slow = simulate(trace, stepping, COST, skip=False)

@@ -61,7 +61,7 @@ class CheckedScheduler(Scheduler):
 
 
 def as_planned(output: SchedulerOutput) -> list[tuple[int, ...]]:
-    """Without what is drafted."""
+    """The plan without its drafts."""
     return [
         (e.seq.seq_id, e.start, e.num_tokens - e.num_drafts, e.num_samples)
         for e in output.scheduled

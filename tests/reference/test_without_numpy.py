@@ -58,7 +58,7 @@ def test_two_samples_are_served_and_copied_on_write() -> None:
 
 
 def test_a_trace_is_the_recorded_one() -> None:
-    """With a preemption, a swap in, and blocks that are copied: what the replay page shows."""
+    """It has a preemption, a swap in, and copied blocks: what the replay page shows."""
     script = "from reference.trace import main\n"
     for name in ("preemption-swap", "copy-on-write", "beam-search"):
         recorded = (ROOT / "docs" / "traces" / f"{name}.json").read_text("utf-8")

@@ -149,7 +149,7 @@ CUT = {'{"a":': {}, '{"a": 1, "b': {"a": 1}, '{"a": [1, {"b": "é': {"a": [1, {}
 
 @pytest.mark.parametrize("text", CUT)
 def test_a_call_that_is_cut_off_has_its_complete_arguments(make: Make, text: str) -> None:
-    """As Anthropic's client reads the same stream."""
+    """Anthropic's client reads the same arguments from the stream."""
     client, _ = make(text=f"@add:{text}", reason="length")
     answer = client.post(PATH, json=HI).json()
     assert answer["content"][0]["input"] == CUT[text] and answer["stop_reason"] == "max_tokens"
@@ -357,7 +357,7 @@ def test_the_asynchronous_client(make: Make) -> None:
 
 
 def test_a_loop_with_a_tool(make: Make) -> None:
-    """As Anthropic's guide has it: the content goes back as it is, and results behind it."""
+    """The content goes back as it is, and results behind it, as in Anthropic's guide."""
     client, llm = make(text=TURN)
     api, asked = sdk(client), HI | {"tools": [TOOL], "tool_choice": {"type": "auto"}}
     messages = [{"role": "user", "content": "1+1?"}]

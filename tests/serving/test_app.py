@@ -265,7 +265,7 @@ def test_nothing_is_tokenised_for_who_has_left(make: Make, path: str, body: Any)
 
 
 def engine_lines(page: str) -> list[str]:
-    """Without those about the server's process, whose time goes on."""
+    """Lines but those about the server's process, whose time goes on."""
     return [line for line in page.splitlines() if "vllm:" in line or "jax_engine:" in line]
 
 

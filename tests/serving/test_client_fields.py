@@ -133,7 +133,7 @@ def test_whole_answers_have_nulls_that_clients_read(make: Make) -> None:
 
 @pytest.mark.parametrize("at_end", [True, False])
 def test_continuous_usage_is_each_choices(make: Make, at_end: bool) -> None:
-    """As in vLLM: only together with `include_usage`, from the first event on."""
+    """It comes only together with `include_usage`, from the first event on, as in vLLM."""
     client, _ = make()
     options = {"include_usage": at_end, "continuous_usage_stats": True}
     asked = {"n": 2, "stream": True, "stream_options": options}

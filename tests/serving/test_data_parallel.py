@@ -67,7 +67,7 @@ class Several:
         return streams
 
     async def held(self) -> list[Any]:
-        """As `begun`; no engine steps any more."""
+        """The streams of `begun`; no engine steps any more."""
         streams = await self.begun()
         await self.llm.pause_generation(mode="keep")
         assert self.llm.num_open_requests == [1] * ENGINES

@@ -21,7 +21,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("written", ["/{}", "{}/", "//{}//"])
 def test_a_slash_too_many_is_none(written: str, path: str, make: Make) -> None:
-    """As of a base URL that ends with one, in a client that begins paths with another."""
+    """A base URL may end with a slash, and a client begin its paths with another."""
     client, llm = make(text="Hello")
     url = f"http://testserver{written.format(path)}"
     answer = client.post(url, json=BODIES[path], follow_redirects=False)

@@ -204,7 +204,7 @@ def test_what_is_none_is_refused(wrong: Any, where: str, method: str, clients: A
 
 
 def test_the_other_endpoints_ignore_it(clients: Any) -> None:
-    """As fields that say nothing of an answer: OpenAI's own have it in chats alone."""
+    """They ignore it like fields that do not change an answer. OpenAI has it in chats alone."""
     client = clients["ngram"]
     answer = client.completions.create(
         model="tiny", prompt="x", max_tokens=3, extra_body={"prediction": content("y")}

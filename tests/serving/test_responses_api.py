@@ -288,7 +288,7 @@ def test_only_allowed_tools_are_shown(make: Make) -> None:
 
 
 def test_functions_of_a_namespace_have_both_names(make: Make) -> None:
-    """As Codex offers them; it offers a web search too, whoever serves."""
+    """Codex offers them so. It also offers a web search, whoever serves."""
     template = "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}"
     script = {"text": "@math__add:{}@add:{}"}
     client, llm = make({"chat_template": template}, **script)
@@ -349,7 +349,7 @@ def test_the_asynchronous_client(make: Make) -> None:
 
 
 def test_a_loop_with_a_tool(make: Make) -> None:
-    """As OpenAI's guide has it: the output goes back as it is, with the tool's result behind it."""
+    """The output goes back as it is, the tool's result behind it, as in OpenAI's guide."""
     client, llm = make(text=TURN)
     api = sdk(client)
     items: Any = [{"role": "user", "content": "1+1?"}]

@@ -18,7 +18,7 @@ from tests.support.patience import HANG_S, until
 
 
 class Engine:
-    """As much of an `AsyncLLM` as a server needs to end."""
+    """A double with as much of an `AsyncLLM` as a server needs to end."""
 
     is_running = True
     dead_error = "the engine's process ended"

@@ -70,7 +70,7 @@ def commands() -> tuple[list[str], str]:
 
 
 def test_the_commands_of_the_docs(smollm2_path: Path) -> None:
-    """As printed, port and model included."""
+    """The commands run as printed, port and model included."""
     (program, *arguments), curl = commands()
     assert program == "jax-engine" and "http://localhost:8000/v1/completions" in curl
     with socket.socket() as probe:

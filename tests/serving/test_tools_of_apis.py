@@ -114,7 +114,7 @@ UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems":
 @pytest.mark.parametrize("parser", ["none", "pythonic"])
 @pytest.mark.parametrize("schema", [SCHEMA, UNIQUE], ids=["plain", "unique"])
 def test_strict_tools_are_taken_without_a_form(make: Make, parser: str, schema: Any) -> None:
-    """As clients send them by default: openai-agents one by one, too."""
+    """Clients send them so by default; openai-agents also asks for one call at a time."""
     client, llm = make({"tool_call_parser": parser}, text="[add(a=1), add()]")
     function = {"name": "add", "parameters": schema, "strict": True}
     message = {"role": "user", "content": "x"}

@@ -64,7 +64,7 @@ class Asked:
 
 
 def constrained() -> list[Asked]:
-    """As many requests as run at once, of each kind of grammar, every other one with penalties."""
+    """Requests that fill a batch, of each kind of grammar, every other one with penalties."""
     found = []
     for i in range(MAX_SEQS):
         kind = list(GRAMMARS)[i % len(GRAMMARS)]

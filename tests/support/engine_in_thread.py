@@ -57,7 +57,7 @@ class EngineThread:
         return self.status
 
     def kill(self) -> None:
-        """As SIGKILL looks to the other end: nothing more is said."""
+        """Ends it as SIGKILL looks to the other end: nothing more is said."""
         self._end(-9)
 
     def _end(self, status: int) -> None:

@@ -83,11 +83,11 @@ class ThroughLoop(InProcess):
             self._loop.add([request], self)
 
     def take(self, updates: list[RequestNews]) -> None:
-        """As `Reader.take`."""
+        """Does what `Reader.take` does."""
         self._outputs += outputs_of(updates)
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
-        """As `Reader.fail`."""
+        """Does what `Reader.fail` does."""
         raise error
 
     def abort(self, request_ids: Sequence[str]) -> list[Any]:

@@ -16,7 +16,7 @@ type Contents = tuple[tuple[int, ...], str | None]
 
 
 class TableState(NamedTuple):
-    """As `BlockTable`."""
+    """What is checked of a `BlockTable`."""
 
     ids: list[int]
     row: list[int]
@@ -93,7 +93,7 @@ def snapshot(blocks: BlockManager) -> BlocksState:
 
 
 def check_integrity(blocks: BlockManager) -> None:
-    """As `check_blocks_state`."""
+    """Does what `check_blocks_state` does, of a block manager."""
     check_blocks_state(snapshot(blocks))
 
 

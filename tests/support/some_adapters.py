@@ -32,5 +32,5 @@ def offset_of(adapter: Adapter) -> int:
 
 
 def mark_of_digest(digest: str) -> int:
-    """As `offset_of`."""
+    """The same as `offset_of`, by an adapter's digest."""
     return 1 + int(digest[:6], 16) % 9973

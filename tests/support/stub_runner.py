@@ -56,7 +56,7 @@ type Draw = Callable[[RequestSetup, int, np.ndarray, list[int], Collection[int]]
 
 
 class DeviceError(RuntimeError):
-    """As a device raises that is out of memory."""
+    """What a device raises that is out of memory."""
 
 
 class StubCache(KVCache):

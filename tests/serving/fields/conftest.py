@@ -109,7 +109,7 @@ def server(fields_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def reranker(reranker_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
-    """Without a template: it would join pairs."""
+    """The server has no template, which would join pairs."""
     yield from _serving(reranker_checkpoint, accepted, None)
 
 

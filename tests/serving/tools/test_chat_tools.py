@@ -62,7 +62,7 @@ def test_calls_as_one_answer(make: Make) -> None:
 
 @pytest.mark.parametrize("tool", [TOOL, LAX], ids=["strict", "lax"])
 def test_streams_of_calls(make: Make, tool: Any) -> None:
-    """As OpenAI's: the id and the name come first, then arguments."""
+    """Streams are as OpenAI's: the id and the name come first, then arguments."""
     client, _ = make("So:\n" + CALLS)
     stream = client.chat.completions.create(
         model="tiny", messages=HI, tools=[tool], stream=True, stream_options={"include_usage": True}
