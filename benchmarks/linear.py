@@ -24,11 +24,12 @@ from jax import lax
 
 from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import of_processor, write_result
+from cpu_kernels.linear.coded_kinds import PanelKind, panel_kinds
+from cpu_kernels.linear.coded_panels import matrix_bytes, pack, places_of
+from cpu_kernels.linear.coded_weights import CodedWeights
+from cpu_kernels.linear.float_weights import FloatWeights
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels
-from cpu_kernels.quantized.kinds import PanelKind, panel_kinds
-from cpu_kernels.quantized.linear import quantized_linear
-from cpu_kernels.quantized.panels import matrix_bytes, pack, places_of
 from jax_engine.weights.codes import E4M3, INT8, Kind, row_dtype
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
@@ -63,12 +64,13 @@ def with_kernel(weights: dict[str, jax.Array], head: jax.Array, x: jax.Array) ->
     def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
         def times(name: str, x: jax.Array) -> jax.Array:
             width = SHAPES[name][0]
-            return linear(x, weights[name], width=width, layer=layer).astype(x.dtype)
+            weight = FloatWeights(weights[name])
+            return linear(x, weight, width=width, layer=layer).astype(x.dtype)
 
         return layer_of(times, x), None
 
     x, _ = lax.scan(step, x, jnp.arange(LAYERS, dtype=jnp.int32))
-    return linear(x[:HEAD_ROWS], head, width=HEAD[0])
+    return linear(x[:HEAD_ROWS], FloatWeights(head), width=HEAD[0])
 
 
 def in_panels(weight: jax.Array) -> jax.Array:
@@ -167,14 +169,13 @@ def with_codes(
     def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
         def times(name: str, x: jax.Array) -> jax.Array:
             width, size = SHAPES[name]
-            options: dict[str, Any] = {"width": width, "layer": layer, "dtype": x.dtype}
-            return quantized_linear(x, *weights[name], kinds[size], **options).astype(x.dtype)
+            weight = CodedWeights(*weights[name], kinds[size], x.dtype)
+            return linear(x, weight, width=width, layer=layer).astype(x.dtype)
 
         return layer_of(times, x), None
 
     x, _ = lax.scan(step, x, jnp.arange(LAYERS, dtype=jnp.int32))
-    options: dict[str, Any] = {"width": HEAD[0], "dtype": x.dtype}
-    return quantized_linear(x[:HEAD_ROWS], *head, kinds[HEAD[1]], **options)
+    return linear(x[:HEAD_ROWS], CodedWeights(*head, kinds[HEAD[1]], x.dtype), width=HEAD[0])
 
 
 def compare_codes(dtype: Any) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def compare_wide() -> dict[str, Any]:
         return xla_product(lax.dynamic_index_in_dim(stack, layer, keepdims=False), x, x.dtype)
 
     def indexed(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
-        return linear(x, stack, width=WIDE[0], layer=layer)
+        return linear(x, FloatWeights(stack), width=WIDE[0], layer=layer)
 
     panels, result = in_panels(stack), {}
     for rows in WIDE_ROWS:

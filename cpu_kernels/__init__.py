@@ -1,13 +1,11 @@
 """Kernels for a CPU: Numba functions that XLA calls in the middle of a compiled step.
 
     attention/paged_attention.py   paged attention of a ragged batch
-    linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
-    linear/gated_linear.py         activation(x @ gate.T) * (x @ up.T)
-    linear/grouped_linear.py       both products with rows in groups, each with its own weight
-    quantized/linear.py, quantized/gated_linear.py, quantized/grouped_linear.py
-                                   these products with weights in codes of 4 or 8 bits
-    w8a8/linear.py, w8a8/gated_linear.py
-                                   these products in int8, with rows of x rounded to int8
+    linear/linear.py               x @ weight.T, and activation(x @ gate.T) * (x @ up.T), also with
+                                   rows in groups, each with its own weight. Weights are numbers
+                                   (linear/float_weights.py), codes of 4 or 8 bits
+                                   (linear/coded_weights.py), or int8 with rows of x rounded to int8
+                                   (linear/w8a8_weights.py)
     low_rank/kernel.py             out + B (A x), for rows with adapters; low_rank/gate.py: in gates
     norms/rms_norm.py              residual addition and RMSNorm
     norms/layer_norm.py            residual addition and LayerNorm

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.compare.workloads import Job
 from benchmarks.machine_limits import read_bandwidth
+from cpu_kernels.linear.float_weights import FloatWeights
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels
 from jax_engine.models.model_config import ModelConfig
@@ -75,7 +76,9 @@ def _rate(shapes: list[tuple[int, int]], rows: int, dtype: str) -> float:
     return max(flops / _best_seconds(way) for way in ways) / 1e9
 
 
-_ours = jax.jit(linear, static_argnames="width")
+@partial(jax.jit, static_argnames="width")
+def _ours(x: jax.Array, panels: jax.Array, width: int) -> jax.Array:
+    return linear(x, FloatWeights(panels), width=width)
 
 
 @partial(jax.jit, static_argnames="contract")

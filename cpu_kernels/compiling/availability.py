@@ -21,8 +21,7 @@ logger = logging.getLogger("cpu_kernels.compile")
 ATTENTION = "cpu_kernels.attention.kernel"
 OTHERS = (
     "cpu_kernels.linear.panels",
-    "cpu_kernels.linear.linear",
-    "cpu_kernels.linear.gated_linear",
+    "cpu_kernels.linear.float_weights",
     "cpu_kernels.sampling.draw",
     "cpu_kernels.sampling.softmax",
     "cpu_kernels.norms.kernel",
@@ -30,17 +29,14 @@ OTHERS = (
     "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
-# Imported, and so compiled, when an engine needs them: weights are held as codes, rows have
-# adapters, or several processes share a model.
-ON_DEMAND = (
-    "cpu_kernels.quantized.packing",
-    "cpu_kernels.quantized.kernel",
-    "cpu_kernels.w8a8.linear",
-    "cpu_kernels.w8a8.gated_linear",
-    "cpu_kernels.low_rank.shrink",
-    "cpu_kernels.low_rank.kernel",
-    "cpu_kernels.meeting.gather",
-)
+# Imported, and so compiled, when an engine needs them: weights are held as codes, products are in
+# int8, rows have adapters, or several processes share a model.
+ON_DEMAND = {
+    "codes": ("cpu_kernels.linear.coded_panels", "cpu_kernels.linear.coded_weights"),
+    "W8A8": ("cpu_kernels.linear.w8a8_weights",),
+    "adapters": ("cpu_kernels.low_rank.shrink", "cpu_kernels.low_rank.kernel"),
+    "several processes": ("cpu_kernels.meeting.gather",),
+}
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 
 
@@ -68,18 +64,19 @@ def failure() -> str | None:
 
 
 @functools.cache
-def failure_on_demand(package: str) -> str | None:
-    """Why a package's kernels of ON_DEMAND cannot run here, or None once they are ready.
+def failure_on_demand(need: str) -> str | None:
+    """Why the kernels for a need of ON_DEMAND cannot run here, or None once they are ready.
 
     One log line says so. This function never raises.
     """
     try:
-        for name in ON_DEMAND:
-            if name.startswith(f"{package}."):
-                importlib.import_module(name)
+        for name in ON_DEMAND[need]:
+            importlib.import_module(name)
     except Exception as error:
         reason = _reason(error)
-        logger.warning("%s does not run here, what replaces it is slower (%s)", package, reason)
+        logger.warning(
+            "the kernels for %s do not run here, what replaces them is slower (%s)", need, reason
+        )
         return reason
     return None
 

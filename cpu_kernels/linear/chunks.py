@@ -5,6 +5,7 @@ ordinary product has one group. A group without rows costs nothing, and its weig
 
 A call has the operands x, panels (a stack of packed weights: those of a layer's groups, layer after
 layer), layer (an index into the layers) and ends (where each group's rows end), and the result out.
+How the weights are packed makes no difference here.
 """
 
 from typing import Any, NamedTuple
@@ -12,13 +13,9 @@ from typing import Any, NamedTuple
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.calls.threads import is_followed
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.panels import STEP
-from cpu_kernels.linear.tiles import Chunk
 from cpu_kernels.simd.memory import clear
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
-from cpu_kernels.simd.structs import BFLOAT16, FLOAT16
 from cpu_kernels.simd.widen import item_bytes
-from cpu_kernels.simd.words import BFLOAT16_WORDS, Floats, WidenedHalves
 
 # Cut the panels of all groups into about 64 chunks: enough to balance the cores, few enough that
 # claiming one is cheap. But cut each group's into a few, since one may have most of the rows.
@@ -26,8 +23,6 @@ PANEL_CHUNKS, GROUP_CHUNKS = 64, 4
 # Most bytes of x in a chunk: they stay in the second-level cache beside two panels. But a chunk may
 # have MIN_TOKENS rows of x, so that reading a panel pays.
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
-# Bytes of a word of x.
-WORD, WORD_BF16, WORD_F16 = Floats.step, BFLOAT16_WORDS.step, WidenedHalves.step
 
 
 class Share(NamedTuple):
@@ -48,12 +43,30 @@ class Share(NamedTuple):
     followed: bool
 
 
-@inner
-def _word_bytes(call: Any) -> int:
-    """Bytes of x for a word of the weights."""
-    if call.panels.dtype == BFLOAT16:
-        return WORD_BF16
-    return WORD_F16 if call.panels.dtype == FLOAT16 else WORD
+class Chunk(NamedTuple):
+    """A share, by addresses.
+
+    Attributes:
+        weight: number of the group's weight, among those of all layers.
+        panel, num_panels: number of the first panel, among those of all weights, and how many.
+        goes_on: whether the same thread probably multiplies the panel after the last one.
+        row, tokens: the first row of x, and how many.
+        x, x_step: address of the first row, and bytes from row to row.
+        out, out_step: the same of the products.
+        columns: number of columns of out from the first panel to the weight's end.
+    """
+
+    weight: int
+    panel: int
+    num_panels: int
+    goes_on: bool
+    row: int
+    tokens: int
+    x: int
+    x_step: int
+    out: int
+    out_step: int
+    columns: int
 
 
 @inner
@@ -137,24 +150,29 @@ def share_of(call: Any, number: int, panels: int) -> Share:
 
 
 @inner
-def chunk_of(call: Any, share: Share, parts: int) -> Chunk:
-    """The chunk of a work item; `parts` is 2 if panels of gate and up alternate."""
-    stack, out, groups = call.panels, call.out, call.ends.shape[0]
-    item = item_bytes(out.dtype)
-    x_step, out_step = _x_step(call), item * out.shape[1]
-    panels, panel_step = stack.shape[1], STEP * stack.shape[2]
-    layer = min(max(call.layer.int32[0], 0), stack.shape[0] // groups - 1)
-    first = (layer * groups + share.group) * panels + parts * share.panel
+def chunk_of(call: Any, share: Share, parts: int, panels: int, gated: bool) -> Chunk:
+    """The chunk of a work item.
+
+    Args:
+        parts: number of panels that stay in one chunk.
+        panels: number of a weight's panels.
+        gated: whether panels of gate and up alternate: then a pair of them has one column of out.
+    """
+    out, groups, first = call.out, call.ends.shape[0], parts * share.panel
+    column = COLUMNS * (share.panel if gated else first)
+    x_step, out_step = _x_step(call), item_bytes(out.dtype) * out.shape[1]
+    layer = min(max(call.layer.int32[0], 0), call.panels.shape[0] // groups - 1)
+    weight = layer * groups + share.group
     return Chunk(
-        stack.address + first * panel_step,
-        call.x.address + share.row * x_step,
-        out.address + share.row * out_step + item * COLUMNS * share.panel,
-        parts * (share.last - share.panel),
+        weight,
+        weight * panels + first,
+        min(parts * (share.last - share.panel), panels - first),
         share.followed,
-        out.shape[1] - COLUMNS * share.panel,
+        share.row,
         share.end - share.row,
-        x_step // _word_bytes(call),
-        panel_step,
+        call.x.address + share.row * x_step,
         x_step,
+        out.address + share.row * out_step + item_bytes(out.dtype) * column,
         out_step,
+        out.shape[1] - column,
     )

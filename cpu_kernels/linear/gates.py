@@ -1,4 +1,4 @@
-"""The gates of gated networks: activation(gate) * up, of vectors in float32.
+"""The gates of gated networks: activation(gate) * up, in float32.
 
 Most activations are their argument times a share between 0 and 1: a sigmoid, or the normal
 distribution.
@@ -7,9 +7,27 @@ distribution.
 from typing import Any
 
 from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.chunks import Chunk, Share
 from cpu_kernels.simd.functions import exp
-from cpu_kernels.simd.vectors import add, div, larger, madd, mul, spread, sub, where_less
+from cpu_kernels.simd.micro_kernel import COLUMNS
+from cpu_kernels.simd.narrow import store_as
+from cpu_kernels.simd.vectors import (
+    LANES,
+    add,
+    div,
+    larger,
+    load,
+    load_some,
+    madd,
+    mul,
+    spread,
+    sub,
+    where_less,
+)
+from cpu_kernels.simd.widen import item_bytes
 
+PARTS = 2  # gate and up
+STEP = 4 * PARTS * COLUMNS  # bytes of a row's products with one panel of gate and one of up
 # The kernel gets an activation's index here.
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu")
 SILU, GELU, GELU_TANH, RELU, RELU2 = 0, 1, 2, 3, 4
@@ -76,3 +94,36 @@ def gated(activation: int, gate: Any, up: Any) -> Any:
     up = where_less(spread(LIMIT), up, spread(LIMIT), larger(spread(-LIMIT), up))
     share = _sigmoid(mul(gate, spread(SLOPE)))
     return mul(mul(gate, share), add(up, spread(1.0)))
+
+
+@inner
+def _bias_of(call: Any, share: Share) -> int:
+    """Address of the biases of a share's first gate, or 0 if there are none."""
+    if call.bias.shape[0] == 0:
+        return 0
+    first = PARTS * call.out.shape[1] * share.group + COLUMNS * share.panel
+    return call.bias.address + 4 * first
+
+
+@inner
+def gate_pair(call: Any, chunk: Chunk, share: Share, pair: int, products: int) -> None:
+    """Gates the products of one panel of gate and one of up, and stores the results.
+
+    Args:
+        call: has the result `out`, and the operands `bias` and `activation`.
+        chunk, share: of the panels that the pair belongs to.
+        pair: number of the pair within them.
+        products: address of rows of STEP bytes: the products with gate, then those with up.
+    """
+    kind, width, activation = call.out.dtype, call.out.shape[1], call.activation.int32[0]
+    item, first, bias = item_bytes(kind), COLUMNS * pair, _bias_of(call, share)
+    for row in range(chunk.tokens):
+        for at in range(0, min(COLUMNS, chunk.columns - first), LANES):
+            count = chunk.columns - first - at
+            here, added = products + STEP * row + 4 * at, bias + 4 * (first + at)
+            gate, up = load(here), load(here + 4 * COLUMNS)
+            if bias != 0:
+                gate = add(gate, load_some(added, count))
+                up = add(up, load_some(added + 4 * width, count))
+            place = chunk.out + row * chunk.out_step + item * (first + at)
+            store_as(kind, place, gated(activation, gate, up), count)

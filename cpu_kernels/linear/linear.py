@@ -1,109 +1,138 @@
-"""Products with packed weights: x @ weight.T.
+"""Products with weights in panels: x @ weight.T, and a gated network's first product with its gate.
 
-The kernel receives a whole stack of layers and the index of one, so nothing is copied. A chunk of
-work is some panels of the weight with some rows of x. Every sum runs over a row in the same order,
-so a row's products depend neither on the other rows nor on the number of threads.
+A kernel receives a whole stack of layers and the index of one, so nothing is copied. Rows of x may
+lie in groups, each with a weight of its own: the experts of a mixture. One call multiplies all
+groups.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Float32, Int
 
-from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import chunk_of, num_chunks, share_of
-from cpu_kernels.linear.panels import panel_shape
-from cpu_kernels.linear.tiles import MOST_LEAVES, SLOTS_BYTES, Chunk, multiply_of
-from cpu_kernels.simd.structs import BFLOAT16, FLOAT16
-from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats, WidenedHalves
+from cpu_kernels.linear.gates import ACTIVATIONS, PARTS
+from cpu_kernels.linear.kernel import PLAIN
+from cpu_kernels.linear.weights import Weights
+from cpu_kernels.low_rank.gate import Expand, operands_of
 
-_LEAVES = tuple(2**power for power in range(MOST_LEAVES.bit_length()))
-NAME = "cpu_kernels.linear_in_leaves"
-_multiply_float32 = multiply_of(Floats)
-_multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
-_multiply_float16 = multiply_of(WidenedHalves)
+
+class Gate(NamedTuple):
+    """What becomes of products.
+
+    Attributes:
+        bias: [groups * 2 * width] in float32, or empty.
+        activation: its index in `ACTIVATIONS`, or PLAIN.
+        dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
+    """
+
+    bias: Array
+    activation: int
+    dtype: jnp.dtype
+    expand: Expand | None
 
 
 def linear(
     x: Float[Array, "T in"],
-    panels: Float[Array, "panels words columns"] | Float[Array, "L panels words columns"],
+    weight: Weights,
     *,
     width: int,
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
-    leaves: int = 1,
-) -> Float[Array, "T width"]:
-    """x @ weight.T in float32, for a weight or one layer of a stack of weights.
+) -> Float32[Array, "T width"]:
+    """x @ weight.T, for a weight or one layer of a stack of weights.
 
     Args:
-        x: rounded to the weight's dtype if it has another.
-        panels: the weight [width, in], float32, bfloat16 or float16, packed by `pack_panels`; or
-            a stack.
+        x: rounded as the kind of weight says.
+        weight: [width, in], or a stack.
         width: number of rows of the weight.
         layer: index into the stack, int32; clipped to its ends.
         num_rows: number of rows of x to multiply, int32; the result has zeros for the others,
             so padding costs nothing.
-        leaves: a power of two up to MOST_LEAVES: each row of x is cut into so many parts, whose
-            sums are added as a tree. Their sizes must be even.
 
     Raises:
-        ValueError: the panels do not have the shape of a weight [width, in], or rows cannot be cut
-            into these leaves.
+        ValueError: the panels are not those of a weight [width, in].
     """
-    check_panels(panels, width, x.shape[1])
-    if leaves not in _LEAVES or (leaves > 1 and x.shape[1] % (2 * leaves)):
-        raise ValueError(
-            f"leaves must be one of {_LEAVES}, of even sizes, got {leaves} of {x.shape[1]} numbers"
-        )
-    stack = panels if panels.ndim == 4 else panels[None]
+    weight.check(width, x.shape[1], 1)
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-    return product(x, stack, index, count.reshape(1), width, leaves)
+    return _product(x, weight, index, count.reshape(1), width, _no_gate())
 
 
-def check_panels(panels: Array, width: int, size: int) -> None:
-    """Refuses panels that are not those of weights [width, size]."""
-    expected = panel_shape(width, size, panels.dtype)
-    if panels.shape[-3:] != expected:
-        raise ValueError(
-            f"panels of a weight [{width}, {size}] must be {expected}, got {panels.shape}"
-        )
-
-
-def product(
+def grouped_linear(
     x: Float[Array, "T in"],
-    stack: Float[Array, "weights panels words columns"],
-    layer: Int[Array, ""],
-    ends: Int[Array, " groups"],
+    weight: Weights,
+    starts: Int[Array, " starts"],
+    *,
     width: int,
-    leaves: int = 1,
-) -> Float[Array, "T width"]:
-    """The kernel: each group's rows by its weight in the layer. `chunks.py` has the operands."""
-    result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
-    given = words_of(x, stack.dtype), stack, layer, ends, jnp.int32(leaves)
-    out: Array = jax.ffi.ffi_call(NAME, result)(*given)
-    return out
+    layer: Int[Array, ""],
+) -> Float32[Array, "T width"]:
+    """x[r] @ weight[group of row r].T. The rows of no group become zeros.
 
+    Args:
+        weight: X weights [width, in]; or those of each layer. The weight of a group without rows is
+            not read.
+        starts: the rows of group g are `starts[g]:starts[g + 1]`, int32 [X + 1]; the first is 0.
+        layer: index of the layer; clipped to its ends.
 
-def words_of(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
-    """Casts x to the weight's dtype and pads it to whole words.
-
-    Numbers of float16 are widened again, and those of bfloat16 on CPUs without products of it. XLA
-    would drop a cast and the one back, so something stands between them. `reduce_precision` does
-    not for float16, whose subnormal numbers it takes for zeros.
+    Raises:
+        ValueError: the panels are not those of such weights.
     """
-    if dtype == jnp.float32:
-        return x.astype(dtype)
-    x = jnp.pad(x, ((0, 0), (0, x.shape[1] % 2)))
-    if dtype == jnp.float16:
-        halves: Array = lax.optimization_barrier(x.astype(dtype))
-        return halves.astype(jnp.float32)
-    if MULTIPLIES_PAIRS:
-        return x.astype(dtype)
-    return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)
+    weight.check(width, x.shape[1], 1)
+    _check_groups(weight, starts)
+    return _product(x, weight, layer, starts[1:], width, _no_gate())
+
+
+def gated_linear(
+    x: Float[Array, "T in"],
+    weight: Weights,
+    bias: Float[Array, " two_F"] | None = None,
+    *,
+    width: int,
+    layer: Int[Array, ""],
+    num_rows: Int[Array, ""],
+    activation: str = "silu",
+    dtype: jnp.dtype,
+    expand: Expand | None = None,
+) -> Float[Array, "T width"]:
+    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`.
+
+    Args:
+        x, layer, num_rows: as in `linear`.
+        weight: [2 * width, in], the rows of gate and then those of up, packed in two parts; or a
+            stack of such weights.
+        bias: added to the products before the gate; None adds nothing.
+        width: F, the number of columns of gate and of up.
+        activation: one of `ACTIVATIONS`.
+        dtype: of the result.
+        expand: what adapters add to the products before the bias; None adds nothing.
+
+    Raises:
+        ValueError: the panels are not those of such a weight.
+    """
+    weight.check(PARTS * width, x.shape[1], PARTS)
+    gate = _gate_of(bias, activation, dtype, expand)
+    return _product(x, weight, layer, num_rows.reshape(1), width, gate)
+
+
+def grouped_gated_linear(
+    x: Float[Array, "T in"],
+    weight: Weights,
+    bias: Float[Array, "X two_F"] | None,
+    starts: Int[Array, " starts"],
+    *,
+    width: int,
+    layer: Int[Array, ""],
+    activation: str = "silu",
+    dtype: jnp.dtype,
+    expand: Expand | None = None,
+) -> Float[Array, "T width"]:
+    """The gated product by groups: see `grouped_linear` and `gated_linear`."""
+    weight.check(PARTS * width, x.shape[1], PARTS)
+    _check_groups(weight, starts)
+    gate = _gate_of(bias, activation, dtype, expand)
+    return _product(x, weight, layer, starts[1:], width, gate)
 
 
 def written(dtype: jnp.dtype) -> jnp.dtype:
@@ -111,36 +140,36 @@ def written(dtype: jnp.dtype) -> jnp.dtype:
     return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
 
 
-@inner
-def multiply(call: Any, chunk: Chunk, leaves: int, slots: int) -> None:
-    """All products of a chunk, in the dtype of the call's weights; see `multiply_of`."""
-    if call.panels.dtype == BFLOAT16:
-        _multiply_bfloat16(chunk, leaves, slots)
-    elif call.panels.dtype == FLOAT16:
-        _multiply_float16(chunk, leaves, slots)
-    else:
-        _multiply_float32(chunk, leaves, slots)
+def _check_groups(weight: Weights, starts: Array) -> None:
+    """Refuses panels that are not those of a weight for each group, or of layers of them."""
+    groups, stack = starts.shape[0] - 1, weight.stack
+    if len(stack) not in (1, 2) or stack[-1] != groups:
+        raise ValueError(
+            f"panels of {groups} groups must be [{groups}, ...] or [layers, {groups}, ...], "
+            f"got {weight.panels.shape}"
+        )
 
 
-@inner
-def _chunks(call: Any) -> int:
-    return num_chunks(call, call.panels.shape[1])
+def _no_gate() -> Gate:
+    return Gate(jnp.zeros(0), PLAIN, jnp.dtype(jnp.float32), None)
 
 
-@inner
-def _slots_bytes(call: Any) -> int:
-    return SLOTS_BYTES if call.leaves.int32[0] > 1 else 0
+def _gate_of(bias: Array | None, activation: str, dtype: jnp.dtype, expand: Expand | None) -> Gate:
+    added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
+    return Gate(added, ACTIVATIONS.index(activation), dtype, expand)
 
 
-@cpu_kernel(
-    NAME,
-    operands="x panels layer ends leaves",
-    results="out",
-    items=_chunks,
-    scratch=_slots_bytes,
-    neighbours=True,
-)
-@inner
-def _chunk(call: Any, item: int, slots: int) -> None:
-    share = share_of(call, item, call.panels.shape[1])
-    multiply(call, chunk_of(call, share, 1), call.leaves.int32[0], slots)
+def _product(
+    x: Float[Array, "T in"],
+    weight: Weights,
+    layer: Int[Array, ""],
+    ends: Int[Array, " groups"],
+    width: int,
+    gate: Gate,
+) -> Float[Array, "T width"]:
+    """The kernel: each group's rows by its weight in the layer. `kernel.py` has the operands."""
+    result = jax.ShapeDtypeStruct((x.shape[0], width), written(gate.dtype))
+    call = jax.ffi.ffi_call(weight.kernel, (result, *weight.results(x)))
+    operands = *weight.operands(x, ends), layer, ends, gate.bias, jnp.int32(gate.activation)
+    out: Array = call(*operands, *operands_of(gate.expand))[0]
+    return out.astype(gate.dtype)

@@ -1,4 +1,4 @@
-"""One chunk of a product: some panels of weights with some rows of x, tile by tile.
+"""One chunk of a product with panels of words: some panels with some rows of x, tile by tile.
 
 The first tiles read a panel from memory; the others find it in the second-level cache. Meanwhile
 the next panel is prefetched.
@@ -7,7 +7,8 @@ the next panel is prefetched.
 from typing import Any, NamedTuple
 
 from cpu_kernels.calls.ranges import range_of
-from cpu_kernels.compiling.jit import inner
+from cpu_kernels.compiling.jit import inlined, inner
+from cpu_kernels.linear.chunks import Chunk
 from cpu_kernels.linear.panels import STEP
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS, VECTORS, micro_kernel_of
 from cpu_kernels.simd.vectors import BYTES, LANES, add, load, load_some, store, store_some
@@ -21,58 +22,55 @@ MOST_LEAVES = 8  # a power of two
 SLOTS_BYTES = SLOT * MOST_LEAVES.bit_length()
 
 
-class Chunk(NamedTuple):
-    """A chunk of a product.
+class Panels(NamedTuple):
+    """The panels of a chunk.
 
     Attributes:
-        panels, x, out: addresses of the first panel, the first row of x and the first product.
-        num_panels: number of panels.
-        goes_on: whether the same thread probably multiplies the panel after the last one.
-        columns: number of columns from the first panel to the weight's end.
-        tokens, words: number of rows of x, and of words in each.
-        panel_step, x_step, out_step: bytes from one panel to the next, and from row to row.
+        start, step: address of the first, and bytes from one to the next.
+        words: number of words in a row of x.
     """
 
-    panels: int
-    x: int
-    out: int
-    num_panels: int
-    goes_on: bool
-    columns: int
-    tokens: int
+    start: int
+    step: int
     words: int
-    panel_step: int
-    x_step: int
-    out_step: int
+
+
+@inner
+def panels_of(call: Any, chunk: Chunk, word: int) -> Panels:
+    """The panels of a chunk; `word` is the number of bytes in a word of x."""
+    step = STEP * call.panels.shape[2]
+    return Panels(call.panels.address + step * chunk.panel, step, chunk.x_step // word)
 
 
 def multiply_of(words: type[Floats]) -> Any:
     """Makes a Numba function that multiplies a chunk. All sums run over a row in the same order.
 
     Its arguments:
+        call: has the operand `leaves`: 1, or a power of two. Rows are cut into so many equal
+            leaves, whose sums are added as a tree: (0 + 1) + (2 + 3). So the first half of the
+            leaves, multiplied alone, gives the same bits as it adds here.
         chunk: what it multiplies.
-        leaves: 1, or a power of two: rows are cut into so many equal leaves, whose sums are added
-            as a tree: (0 + 1) + (2 + 3). So the first half of the leaves, multiplied alone, gives
-            the same bits as it adds here.
         slots: address of SLOTS_BYTES, if there are several leaves.
     """
-    tile = _tile_of(words)
+    tile, word = _tile_of(words), words.step
     in_leaves = _in_leaves_of(tile)
 
     @inner
-    def multiply(chunk: Chunk, leaves: int, slots: int) -> None:
+    def multiply(call: Any, chunk: Chunk, slots: int) -> None:
         tiles = (chunk.tokens + ROWS - 1) // ROWS
+        panels, leaves = panels_of(call, chunk, word), call.leaves.int32[0]
         if leaves > 1:
             for panel in range(chunk.num_panels):
                 for number in range(tiles):
-                    in_leaves(chunk, panel, number, leaves, slots)
+                    in_leaves(chunk, panels, panel, number, leaves, slots)
             return
-        parts = max((chunk.words + PART - 1) // PART, 1)
+        parts = max((panels.words + PART - 1) // PART, 1)
         for panel in range(chunk.num_panels):
             for part in range(parts):
-                at, until = range_of(chunk.words, part, parts)
+                at, until = range_of(panels.words, part, parts)
                 for number in range(tiles):
-                    tile(chunk, panel, number, at, until, part, tile_of(chunk, panel, number))
+                    sums = tile_of(chunk, panel, number)
+                    tile(chunk, panels, panel, number, at, until, part, sums)
 
     return multiply
 
@@ -116,8 +114,10 @@ def _in_leaves_of(tile: Any) -> Any:
     """Makes a Numba function that multiplies one tile, with all words, leaf by leaf."""
 
     @inner
-    def in_leaves(chunk: Chunk, panel: int, number: int, leaves: int, slots: int) -> None:
-        words, rows = chunk.words // leaves, min(ROWS, chunk.tokens - number * ROWS)
+    def in_leaves(
+        chunk: Chunk, panels: Panels, panel: int, number: int, leaves: int, slots: int
+    ) -> None:
+        words, rows = panels.words // leaves, min(ROWS, chunk.tokens - number * ROWS)
         parts, depth = max((words + PART - 1) // PART, 1), 0
         for leaf in range(leaves):
             ended, more = leaf, 0
@@ -127,7 +127,7 @@ def _in_leaves_of(tile: Any) -> Any:
             for part in range(parts):
                 at, until = range_of(words, part, parts)
                 first, last = leaf * words + at, leaf * words + until
-                tile(chunk, panel, number, first, last, more + part, own)
+                tile(chunk, panels, panel, number, first, last, more + part, own)
             while ended & 1:  # the second half of a subtree
                 depth -= 1
                 to = _slot(chunk, panel, number, slots, depth)
@@ -139,13 +139,15 @@ def _in_leaves_of(tile: Any) -> Any:
 
 
 @inner
-def ahead_of(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
+def ahead_of(
+    chunk: Chunk, panels: Panels, right: int, panel: int, depth: int, number: int
+) -> tuple[int, int]:
     """The part of the next panel that a tile prefetches: its address, and bytes for each word.
 
     A single tile prefetches the whole panel; otherwise the first tiles prefetch a vector of each
     word.
     """
-    following = right + chunk.panel_step
+    following = right + panels.step
     if (panel + 1 == chunk.num_panels and not chunk.goes_on) or number >= VECTORS:
         return right, 0
     if chunk.tokens <= ROWS:
@@ -153,31 +155,48 @@ def ahead_of(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> t
     return following + number * depth * BYTES, BYTES
 
 
+def by_rows(kernels: list[Any]) -> Any:
+    """Makes a Numba function that takes, of micro-kernels for ROW_COUNTS, the one for some rows."""
+    one, two, three, four, five = kernels
+
+    @inlined
+    def run(rows: int, arguments: Any) -> None:
+        if rows > ROW_COUNTS[3]:
+            five(*arguments)
+        elif rows > ROW_COUNTS[2]:
+            four(*arguments)
+        elif rows > ROW_COUNTS[1]:
+            three(*arguments)
+        elif rows > ROW_COUNTS[0]:
+            two(*arguments)
+        else:
+            one(*arguments)
+
+    return run
+
+
 def _tile_of(words: type[Floats]) -> Any:
     """Makes a Numba function that multiplies one tile: part of a panel's words, with some rows."""
-    one, two, three, four, five = (micro_kernel_of(rows, words) for rows in ROW_COUNTS)
+    run = by_rows([micro_kernel_of(rows, words) for rows in ROW_COUNTS])
     step = words.step
 
     @inner
     def tile(
-        chunk: Chunk, panel: int, number: int, at: int, until: int, more: int, sums: Tile
+        chunk: Chunk,
+        panels: Panels,
+        panel: int,
+        number: int,
+        at: int,
+        until: int,
+        more: int,
+        sums: Tile,
     ) -> None:
         token, depth = number * ROWS, until - at
         rows = min(ROWS, chunk.tokens - token)
         left = chunk.x + token * chunk.x_step + step * at
-        right = chunk.panels + panel * chunk.panel_step + STEP * at
-        ahead, ahead_step = ahead_of(chunk, right, panel, depth, number)
+        right = panels.start + panel * panels.step + STEP * at
+        ahead = ahead_of(chunk, panels, right, panel, depth, number)
         operands = (left, chunk.x_step, rows - 1, right, STEP, BYTES, depth)
-        results = (sums.at, sums.step, sums.columns, more, ahead, ahead_step)
-        if rows > ROW_COUNTS[3]:
-            five(*operands, *results)
-        elif rows > ROW_COUNTS[2]:
-            four(*operands, *results)
-        elif rows > ROW_COUNTS[1]:
-            three(*operands, *results)
-        elif rows > ROW_COUNTS[0]:
-            two(*operands, *results)
-        else:
-            one(*operands, *results)
+        run(rows, (*operands, sums.at, sums.step, sums.columns, more, *ahead))
 
     return tile

@@ -173,7 +173,7 @@ def coded_format(
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
         return w8a8_format(plain)
     if isinstance(plain, Panels):
-        if not _compiled("cpu_kernels.quantized"):
+        if not _compiled("codes"):
             return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
@@ -194,13 +194,13 @@ def _stacks(kinds: tuple[Kind, ...], matrix: Matrix, ordered: bool) -> CodedStac
 
 def w8a8_format(plain: WeightFormat) -> WeightFormat:
     """The format for integer products of a weight that would have this one as numbers."""
-    if isinstance(plain, Panels) and _compiled("cpu_kernels.w8a8"):
+    if isinstance(plain, Panels) and _compiled("W8A8"):
         return W8A8Panels()
     return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
 
 
-def _compiled(package: str) -> bool:
-    """Compiles the kernels of a package if that has not been done."""
+def _compiled(need: str) -> bool:
+    """Compiles a CPU's kernels that are needed for this if that has not been done."""
     from cpu_kernels.compiling.availability import failure_on_demand
 
-    return failure_on_demand(package) is None
+    return failure_on_demand(need) is None

@@ -68,7 +68,7 @@ def join_group(seat: ProcessRank) -> None:
         return
     from cpu_kernels.compiling.availability import failure, failure_on_demand
 
-    reason = failure() or failure_on_demand("cpu_kernels.meeting")
+    reason = failure() or failure_on_demand("several processes")
     if reason is not None:
         raise ConfigError(
             f"tensor_parallel_size {seat.size} needs the kernels for this CPU, with which its "

@@ -1,11 +1,13 @@
 """Panels: weights packed in the order in which the CPU's kernels read them.
 
-`Panels` hold numbers, `CodedPanels` the codes of quantised weights.
+`Panels` hold numbers, `CodedPanels` the codes of quantised weights. The products of both, and of
+`W8A8Panels` (`w8a8.py`), are those of `InPanels`.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,37 +19,45 @@ from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.format import (
     ArraySpec,
-    InPanels,
     Matrix,
     Weight,
+    WeightFormat,
     bias_of_rows,
     index_of,
-    parts_of,
 )
 from jax_engine.weights.low_rank import LowRank, expand_of
 
+if TYPE_CHECKING:  # needs Numba, which may be missing
+    from cpu_kernels.linear.weights import Weights
+
 PANELS = "panels"
+CODED_PANELS, PLACES = "panels", "places"
+Part = tuple[Kind, int]
 
 
-@dataclass(frozen=True)
-class Panels(InPanels):
-    """One array [*stack, panels, words, columns]; see cpu_kernels/linear.
+def parts_of(matrix: Matrix) -> int:
+    """Number of matrices whose panels alternate: gate and up."""
+    return 2 if matrix.gated else 1
 
-    Its dtype is float32, bfloat16 or float16. The panels of a gated matrix alternate between its
-    halves.
+
+class InPanels(WeightFormat):
+    """What formats for a CPU's kernels share.
+
+    The kernels receive all layers and an index, so nothing is copied. They skip rows beyond
+    `num_rows`, and compute the gate of a gated matrix, whose panels alternate between its halves.
     """
 
-    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        from cpu_kernels.linear.panels import panel_shape
+    indexed = True
 
-        *stack, rows, size = matrix.shape
-        shape = (*stack, *panel_shape(rows, size, matrix.dtype, parts_of(matrix)))
-        return {PANELS: ArraySpec(shape, matrix.dtype)}
+    @abc.abstractmethod
+    def held(self, weight: Weight) -> "Weights":
+        """The weight as the kernels take it."""
 
-    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        from cpu_kernels.linear.panels import pack_panels
-
-        pack_panels(values, held[PANELS], parts=parts_of(matrix))
+    def in_order(
+        self, x: Float[Array, "T in"], weight: Weight, layer: Int[Array, ""] | None
+    ) -> Float[Array, "T in"]:
+        """x with its columns in the order of the weight's."""
+        return x
 
     def matmul(
         self,
@@ -62,9 +72,8 @@ class Panels(InPanels):
         from cpu_kernels.linear.linear import linear
 
         assert not weight.matrix.gated
-        panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
-        leaves = weight.matrix.leaves
-        out = linear(x, panels, width=rows, layer=layer, num_rows=num_rows, leaves=leaves)
+        x, width = self.in_order(x, weight, layer), weight.matrix.shape[-2]
+        out = linear(x, self.held(weight), width=width, layer=layer, num_rows=num_rows)
         return out.astype(out_dtype)
 
     def grouped_matmul(
@@ -76,10 +85,10 @@ class Panels(InPanels):
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
         """One call of a kernel. An expert without rows is not read."""
-        from cpu_kernels.linear.grouped_linear import grouped_linear
+        from cpu_kernels.linear.linear import grouped_linear
 
-        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2]
-        out = grouped_linear(x, panels, starts, width=width, layer=index_of(layer))
+        held, width = self.held(weight), weight.matrix.shape[-2]
+        out = grouped_linear(x, held, starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
     def gated_matmul(
@@ -93,13 +102,12 @@ class Panels(InPanels):
         low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
         """Computes the gate in the same kernel."""
-        from cpu_kernels.linear.gated_linear import gated_linear
+        from cpu_kernels.linear.linear import gated_linear
 
-        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
+        options = _gated_options(x, weight, activation, layer, low)
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-        options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
-        options["expand"] = None if low is None else expand_of(low)
-        return gated_linear(x, panels, bias, layer=index_of(layer), num_rows=count, **options)
+        x = self.in_order(x, weight, layer)
+        return gated_linear(x, self.held(weight), bias, num_rows=count, **options)
 
     def grouped_gated_matmul(
         self,
@@ -111,12 +119,79 @@ class Panels(InPanels):
         layer: Int[Array, ""] | None,
         low: LowRank | None = None,
     ) -> Float[Array, "T F"]:
-        from cpu_kernels.linear.grouped_linear import grouped_gated_linear
+        from cpu_kernels.linear.linear import grouped_gated_linear
 
-        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
-        options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
-        options["expand"] = None if low is None else expand_of(low)
-        return grouped_gated_linear(x, panels, bias, starts, layer=index_of(layer), **options)
+        options = _gated_options(x, weight, activation, layer, low)
+        return grouped_gated_linear(x, self.held(weight), bias, starts, **options)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        """Multiplies matrix by matrix: all of all layers are one stack."""
+        *stack, each, rows, size = weight.matrix.shape
+        axes = len(stack) + 1
+        arrays = {
+            name: held.reshape(-1, *held.shape[axes:]) for name, held in weight.arrays.items()
+        }
+        count = len(next(iter(arrays.values())))
+        matrix = weight.matrix._replace(shape=(count, rows, size))
+        every, first = Weight(arrays, matrix=matrix, format=self), index_of(layer) * each
+        dtype = self.result_dtype(x.dtype)
+
+        def one(place: Array) -> Array:
+            return self.matmul(x[place], every, first + place, num_rows, out_dtype=dtype)
+
+        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
+        return out
+
+    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
+        """float32, as the kernels compute.
+
+        Rounding each product to bfloat16 took a sixth of a prompt's time. Whatever stores or
+        multiplies the result rounds it.
+        """
+        return jnp.dtype(jnp.float32)
+
+
+def _gated_options(
+    x: Array, weight: Weight, activation: Activation, layer: Array | None, low: LowRank | None
+) -> dict[str, Any]:
+    return {
+        "width": weight.matrix.shape[-2] // 2,
+        "layer": index_of(layer),
+        "activation": activation,
+        "dtype": x.dtype,
+        "expand": None if low is None else expand_of(low),
+    }
+
+
+@dataclass(frozen=True)
+class Panels(InPanels):
+    """One array [*stack, panels, words, columns]; see cpu_kernels/linear.
+
+    Its dtype is float32, bfloat16 or float16.
+    """
+
+    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
+        from cpu_kernels.linear.panels import panel_shape
+
+        *stack, rows, size = matrix.shape
+        shape = (*stack, *panel_shape(rows, size, matrix.dtype, parts_of(matrix)))
+        return {PANELS: ArraySpec(shape, matrix.dtype)}
+
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        from cpu_kernels.linear.panels import pack_panels
+
+        pack_panels(values, held[PANELS], parts=parts_of(matrix))
+
+    def held(self, weight: Weight) -> "Weights":
+        from cpu_kernels.linear.float_weights import FloatWeights
+
+        return FloatWeights(weight.arrays[PANELS], weight.matrix.leaves)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         from cpu_kernels.linear.panels import take_rows
@@ -124,13 +199,9 @@ class Panels(InPanels):
         return take_rows(weight.arrays[PANELS], ids, weight.matrix.shape[-1])
 
 
-CODED_PANELS, PLACES = "panels", "places"
-Part = tuple[Kind, int]
-
-
 @dataclass(frozen=True)
 class CodedPanels(InPanels, RowsOfCodes):
-    """Bytes [*stack, num_bytes], and the places of panels in them; see cpu_kernels/quantized.
+    """Bytes [*stack, num_bytes], and the places of panels in them; see cpu_kernels/linear.
 
     Each panel has a kind of its own, so layers and fused matrices may mix kinds. A weight with
     fewer bytes than the stack's largest leaves the rest untouched.
@@ -146,7 +217,7 @@ class CodedPanels(InPanels, RowsOfCodes):
     ordered: bool = False
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        from cpu_kernels.quantized.panels import num_panels
+        from cpu_kernels.linear.coded_panels import num_panels
 
         *stack, rows, size = matrix.shape
         places = (*stack, num_panels(rows, parts_of(matrix)), 2)
@@ -159,100 +230,20 @@ class CodedPanels(InPanels, RowsOfCodes):
         return found
 
     def store(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        from cpu_kernels.quantized.panels import pack
+        from cpu_kernels.linear.coded_panels import pack
 
         for index in np.ndindex(matrix.shape[:-2]):
             here, places = held[CODED_PANELS][index], held[PLACES][index]
             pack(rows[index], self.kinds, here, places, parts=parts_of(matrix))
 
-    def matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        *,
-        out_dtype: jnp.dtype,
-    ) -> Float[Array, "T out"]:
-        """Not of gated matrices, whose halves alternate: they are multiplied with their gate."""
-        from cpu_kernels.quantized.linear import quantized_linear
+    def held(self, weight: Weight) -> "Weights":
+        from cpu_kernels.linear.coded_kinds import panel_kinds
+        from cpu_kernels.linear.coded_weights import CodedWeights
 
-        assert not weight.matrix.gated
-        x = self._in_order(x, weight, layer)
-        options: dict[str, Any] = {"width": weight.matrix.shape[-2], "dtype": weight.matrix.dtype}
-        out = quantized_linear(x, *self._held(weight), layer=layer, num_rows=num_rows, **options)
-        return out.astype(out_dtype)
+        kinds, arrays = panel_kinds(self.kinds, weight.matrix.shape[-1]), weight.arrays
+        return CodedWeights(arrays[CODED_PANELS], arrays[PLACES], kinds, weight.matrix.dtype)
 
-    def grouped_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None,
-    ) -> Float[Array, "T out"]:
-        """One call of a kernel. An expert without rows is not read."""
-        from cpu_kernels.quantized.grouped_linear import grouped_quantized_linear
-
-        options: dict[str, Any] = {"width": weight.matrix.shape[-2], "dtype": weight.matrix.dtype}
-        held, index = self._held(weight), index_of(layer)
-        out = grouped_quantized_linear(x, *held, starts, layer=index, **options)
-        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
-
-    def gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, " out"] | None,
-        activation: Activation,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        """Computes the gate in the same kernel."""
-        from cpu_kernels.quantized.gated_linear import quantized_gated_linear
-
-        options = self._gated_options(x, weight, activation, layer)
-        options["num_rows"] = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-        options["expand"] = None if low is None else expand_of(low)
-        x = self._in_order(x, weight, layer)
-        panels, places, kinds = self._held(weight)
-        return quantized_gated_linear(x, panels, places, bias, kinds, **options)
-
-    def grouped_gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, "X out"] | None,
-        activation: Activation,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        from cpu_kernels.quantized.grouped_linear import grouped_quantized_gated_linear
-
-        options = self._gated_options(x, weight, activation, layer)
-        options["expand"] = None if low is None else expand_of(low)
-        panels, places, kinds = self._held(weight)
-        return grouped_quantized_gated_linear(x, panels, places, bias, kinds, starts, **options)
-
-    def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
-        """Takes rows of a matrix whose rows have one kind."""
-        from cpu_kernels.quantized.take_rows import take_rows
-
-        assert not self.ordered
-        panels, _, (kind,) = self._held(weight)
-        ids = jnp.minimum(ids, weight.matrix.shape[-2] - 1)
-        return take_rows(panels, kind, ids, weight.matrix.shape[-1]).astype(weight.matrix.dtype)
-
-    def _held(self, weight: Weight) -> tuple[Array, Array, Any]:
-        """Bytes, places of panels, and the kinds of panels."""
-        from cpu_kernels.quantized.kinds import panel_kinds
-
-        kinds = panel_kinds(self.kinds, weight.matrix.shape[-1])
-        return weight.arrays[CODED_PANELS], weight.arrays[PLACES], kinds
-
-    def _in_order(
+    def in_order(
         self, x: Float[Array, "T in"], weight: Weight, layer: Int[Array, ""] | None
     ) -> Float[Array, "T in"]:
         if not self.ordered:
@@ -262,16 +253,16 @@ class CodedPanels(InPanels, RowsOfCodes):
             order = lax.dynamic_index_in_dim(order, layer, keepdims=False)
         return x[:, order]
 
-    def _gated_options(
-        self, x: Array, weight: Weight, activation: Activation, layer: Int[Array, ""] | None
-    ) -> dict[str, Any]:
-        return {
-            "width": weight.matrix.shape[-2] // 2,
-            "dtype": weight.matrix.dtype,
-            "layer": index_of(layer),
-            "activation": activation,
-            "out_dtype": x.dtype,
-        }
+    def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
+        """Takes rows of a matrix whose rows have one kind."""
+        from cpu_kernels.linear.coded_kinds import panel_kinds
+        from cpu_kernels.linear.coded_panels import take_rows
+
+        assert not self.ordered
+        rows, size = weight.matrix.shape
+        (kind,) = panel_kinds(self.kinds, size)
+        found = take_rows(weight.arrays[CODED_PANELS], kind, jnp.minimum(ids, rows - 1), size)
+        return found.astype(weight.matrix.dtype)
 
 
 def most_bytes(
@@ -287,8 +278,8 @@ def most_bytes(
     Returns:
         None if the kernels hold no such rows, or rows of a panel would have different kinds.
     """
-    from cpu_kernels.quantized.kinds import panel_bytes, panel_kinds
-    from cpu_kernels.quantized.panels import num_panels
+    from cpu_kernels.linear.coded_kinds import panel_bytes, panel_kinds
+    from cpu_kernels.linear.coded_panels import num_panels
     from cpu_kernels.simd.micro_kernel import COLUMNS
 
     rows, size = matrix.shape[-2:]

@@ -9,7 +9,7 @@ results to the bit: sums of whole numbers, times a row's scale, times a weight's
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,26 +17,25 @@ from jax import lax
 from jaxtyping import Array, Float, Float32, Int, Int8
 
 from jax_engine.errors import WeightsError
-from jax_engine.model_spec import Activation
 from jax_engine.weights.code_sources import parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.dense import CONTRACT_EACH, CONTRACT_LAST
 from jax_engine.weights.format import (
     ArraySpec,
-    InPanels,
     Matrix,
     Weight,
     WeightFormat,
     bias_of_rows,
-    index_of,
-    parts_of,
 )
-from jax_engine.weights.low_rank import LowRank, expand_of
+from jax_engine.weights.panels import InPanels, parts_of
 from jax_engine.weights.tensor_source import CodesSource, TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
+if TYPE_CHECKING:  # needs Numba, which may be missing
+    from cpu_kernels.linear.weights import Weights
+
 CODES, SCALES = "codes", "scales"
-# A row of smaller numbers counts as zeros, as in cpu_kernels/w8a8/rounding.py, which says why.
+# A row of smaller numbers counts as zeros, as in cpu_kernels/linear/w8a8_rows.py, which says why.
 LEAST = 2.0**-118
 LARGEST = 127  # codes of rows of x are at most so far from 0
 # The longest row whose products are sure to fit into int32: 132,104 numbers.
@@ -120,10 +119,10 @@ class W8A8(WeightFormat):
 
 @dataclass(frozen=True)
 class W8A8Panels(InPanels, W8A8):
-    """Codes [*stack, panels, words, columns] and scales [*stack, panels, 32]; cpu_kernels/w8a8."""
+    """Codes [*stack, panels, words, columns] and scales [*stack, panels, columns of a panel]."""
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        from cpu_kernels.w8a8.panels import codes_shape, scales_shape
+        from cpu_kernels.linear.w8a8_weights import codes_shape, scales_shape
 
         check_size(matrix)
         *stack, rows, size = matrix.shape
@@ -141,75 +140,15 @@ class W8A8Panels(InPanels, W8A8):
         held: Mapping[str, np.ndarray],
         matrix: Matrix,
     ) -> None:
-        from cpu_kernels.w8a8.panels import pack_codes, pack_scales
+        from cpu_kernels.linear.w8a8_weights import pack_codes, pack_scales
 
         pack_codes(codes, held[CODES], parts=parts_of(matrix))
         pack_scales(scales, held[SCALES], parts=parts_of(matrix))
 
-    def matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        *,
-        out_dtype: jnp.dtype,
-    ) -> Float[Array, "T out"]:
-        """Not of gated matrices, whose halves alternate: they are multiplied with their gate."""
-        from cpu_kernels.w8a8.linear import linear
+    def held(self, weight: Weight) -> "Weights":
+        from cpu_kernels.linear.w8a8_weights import W8A8Weights
 
-        assert not weight.matrix.gated
-        width = weight.matrix.shape[-2]
-        out = linear(x, *_arrays(weight), width=width, layer=layer, num_rows=num_rows)
-        return out.astype(out_dtype)
-
-    def grouped_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None,
-    ) -> Float[Array, "T out"]:
-        from cpu_kernels.w8a8.linear import grouped_linear
-
-        width = weight.matrix.shape[-2]
-        out = grouped_linear(x, *_arrays(weight), starts, width=width, layer=index_of(layer))
-        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
-
-    def gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, " out"] | None,
-        activation: Activation,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        """Computes the gate in the same kernel."""
-        from cpu_kernels.w8a8.gated_linear import gated_linear
-
-        count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-        options = _gated_options(x, weight, activation, layer)
-        options["expand"] = None if low is None else expand_of(low)
-        return gated_linear(x, *_arrays(weight), bias, num_rows=count, **options)
-
-    def grouped_gated_matmul(
-        self,
-        x: Float[Array, "T in"],
-        weight: Weight,
-        bias: Float[Array, "X out"] | None,
-        activation: Activation,
-        starts: Int[Array, " starts"],
-        layer: Int[Array, ""] | None,
-        low: LowRank | None = None,
-    ) -> Float[Array, "T F"]:
-        from cpu_kernels.w8a8.gated_linear import grouped_gated_linear
-
-        options = _gated_options(x, weight, activation, layer)
-        options["expand"] = None if low is None else expand_of(low)
-        return grouped_gated_linear(x, *_arrays(weight), bias, starts, **options)
+        return W8A8Weights(*_arrays(weight))
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         from cpu_kernels.linear.panels import take_rows
@@ -223,13 +162,6 @@ class W8A8Panels(InPanels, W8A8):
 
 def _arrays(weight: Weight) -> tuple[Array, Array]:
     return weight.arrays[CODES], weight.arrays[SCALES]
-
-
-def _gated_options(
-    x: Array, weight: Weight, activation: Activation, layer: Array | None
-) -> dict[str, Any]:
-    width = weight.matrix.shape[-2] // 2
-    return {"width": width, "activation": activation, "dtype": x.dtype, "layer": index_of(layer)}
 
 
 # x [T, in], sorted by expert, with weights [X, out, in].
@@ -333,7 +265,7 @@ class IndexedW8A8Dense(W8A8Dense):
 def round_rows(
     x: Float[Array, "*T in"],
 ) -> tuple[Int8[Array, "*T in"], Float32[Array, "*T one"]]:
-    """Codes and a scale for each row; see `cpu_kernels/w8a8/rounding.py`.
+    """Codes and a scale for each row; see `cpu_kernels/linear/w8a8_rows.py`.
 
     XLA turns a division by a constant, or by one number for many, into a multiplication by its
     reciprocal, which rounds otherwise. So divisors depend on a comparison that XLA cannot know.

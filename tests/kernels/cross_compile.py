@@ -5,6 +5,7 @@ here, and has LLVM make object code of it for each target. Writes a file for eac
 """
 
 import importlib
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def kernels() -> dict[str, str]:
     JITCPUCodegen.set_env = lambda codegen, name, environment: None
     jit.cached = lambda compiler, *signature: compiler(*signature, pipeline_class=WholeCompiler)
     kernel.register = lambda name, handler: None
-    for name in (*OTHERS, *ON_DEMAND, ATTENTION):
+    for name in (*OTHERS, *itertools.chain(*ON_DEMAND.values()), ATTENTION):
         importlib.import_module(name)
     return found
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cpu_kernels.quantized.kinds import PanelKind, panel_kinds
-from cpu_kernels.quantized.panels import matrix_bytes, pack, places_of
+from cpu_kernels.linear.coded_kinds import PanelKind, panel_kinds
+from cpu_kernels.linear.coded_panels import matrix_bytes, pack, places_of
 from jax_engine.weights.codes import E4M3, INT8, Kind, numbers, row_dtype
 
 SEVEN_LESS = tuple(float(i - 8) for i in range(16))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
-from cpu_kernels.linear.gated_linear import gated_linear
-from cpu_kernels.linear.linear import linear
+from cpu_kernels.linear.float_weights import FloatWeights
+from cpu_kernels.linear.linear import gated_linear, linear
 from cpu_kernels.linear.panels import pack_panels, panel_shape
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
@@ -35,7 +35,8 @@ def panels_of(stack: Any) -> jax.Array:
 def call(
     x: Any, panels: Any, bias: Any, layer: Any, rows: Any, *, width: int, dtype: Any
 ) -> jax.Array:
-    return gated_linear(x, panels, bias, width=width, layer=layer, num_rows=rows, dtype=dtype)
+    weight = FloatWeights(panels)
+    return gated_linear(x, weight, bias, width=width, layer=layer, num_rows=rows, dtype=dtype)
 
 
 def gated(x: Any, stack: Any, *, rows: int | None = None, bias: Any = None) -> np.ndarray:
@@ -83,7 +84,8 @@ def test_chunks_of_several_pairs_and_of_x(width: int, dtype: Any) -> None:
     tokens, size = 2 * MIN_TOKENS + 5, 24 if width > 1000 else 9000
     x, stack = numbers(0, tokens, size, dtype=dtype), numbers(1, 1, 2 * width, size, dtype=dtype)
     bias = numbers(2, 2 * width, dtype=dtype)
-    plain = linear(x, jnp.asarray(pack_panels(np.asarray(stack[0]))), width=2 * width)
+    plain_weight = FloatWeights(jnp.asarray(pack_panels(np.asarray(stack[0]))))
+    plain = linear(x, plain_weight, width=2 * width)
     sums = np.asarray(plain + bias.astype(jnp.float32), np.float64)
     gate, up = np.split(sums, 2, axis=1)
     share = np.where(gate < 0, np.exp(-np.abs(gate)), 1) / (1 + np.exp(-np.abs(gate)))
@@ -123,4 +125,6 @@ def test_panels_of_another_shape_are_refused() -> None:
     message = rf"gate and up \[{2 * COLUMNS + 2}, 40\] must be \(4, 48, {COLUMNS}\), got \(1, 3"
     arguments = {"width": COLUMNS + 1, "layer": jnp.int32(0), "num_rows": jnp.int32(2)}
     with pytest.raises(ValueError, match=message):
-        gated_linear(numbers(1, 2, 40), plain, **arguments, dtype=jnp.dtype(jnp.float32))
+        gated_linear(
+            numbers(1, 2, 40), FloatWeights(plain), **arguments, dtype=jnp.dtype(jnp.float32)
+        )

@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS
+from cpu_kernels.linear.float_weights import FloatWeights
 from cpu_kernels.linear.gates import ACTIVATIONS
-from cpu_kernels.linear.grouped_linear import grouped_gated_linear, grouped_linear
+from cpu_kernels.linear.linear import grouped_gated_linear, grouped_linear
 from cpu_kernels.linear.panels import pack_panels, panel_shape
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
@@ -48,7 +49,7 @@ def panels_of(weights: np.ndarray, parts: int = 1) -> jax.Array:
 
 @partial(jax.jit, static_argnames="width")
 def product(x: Any, panels: Any, starts: Any, layer: Any, *, width: int) -> jax.Array:
-    return grouped_linear(x, panels, starts, width=width, layer=layer)
+    return grouped_linear(x, FloatWeights(panels), starts, width=width, layer=layer)
 
 
 @partial(jax.jit, static_argnames=("width", "activation"))
@@ -56,7 +57,7 @@ def gated_product(
     x: Any, panels: Any, bias: Any, starts: Any, layer: Any, *, width: int, activation: str
 ) -> jax.Array:
     options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
-    return grouped_gated_linear(x, panels, bias, starts, layer=layer, **options)
+    return grouped_gated_linear(x, FloatWeights(panels), bias, starts, layer=layer, **options)
 
 
 def starts_of(rows: list[int]) -> np.ndarray:
@@ -224,18 +225,20 @@ def test_panels_of_another_shape_are_refused() -> None:
     x, starts, layer = jnp.ones((2, 40)), jnp.int32([0, 1, 2]), jnp.int32(0)
     panels = panels_of(numbers(0, LAYERS, 2, COLUMNS - 2, 40))
     with pytest.raises(ValueError, match=rf"weight \[{COLUMNS + 1}, 40\] must be \(2, 48"):
-        grouped_linear(x, panels, starts, width=COLUMNS + 1, layer=layer)
+        grouped_linear(x, FloatWeights(panels), starts, width=COLUMNS + 1, layer=layer)
     with pytest.raises(ValueError, match=r"of 1 groups must be \[1, \.\.\.\] or \[layers, 1, "):
-        grouped_linear(x, panels, starts[:2], width=COLUMNS - 2, layer=layer)
+        grouped_linear(x, FloatWeights(panels), starts[:2], width=COLUMNS - 2, layer=layer)
     options: dict[str, Any] = {"layer": layer, "dtype": jnp.float32}
     with pytest.raises(ValueError, match=rf"gate and up \[{COLUMNS - 2}, 40\] must be \(2, 48"):
-        grouped_gated_linear(x, panels, None, starts, width=(COLUMNS - 2) // 2, **options)
+        grouped_gated_linear(
+            x, FloatWeights(panels), None, starts, width=(COLUMNS - 2) // 2, **options
+        )
 
 
 def test_the_weights_are_not_copied() -> None:
     def all_layers(x: jax.Array, panels: jax.Array, starts: jax.Array) -> jax.Array:
         def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            return grouped_linear(x, panels, starts, width=48, layer=layer), None
+            return grouped_linear(x, FloatWeights(panels), starts, width=48, layer=layer), None
 
         return jax.lax.scan(step, x, jnp.arange(len(panels), dtype=jnp.int32))[0]
 

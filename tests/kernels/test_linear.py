@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS, X_BYTES
+from cpu_kernels.linear.float_weights import FloatWeights
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels, panel_shape, take_rows
 from cpu_kernels.linear.tiles import PART
@@ -39,7 +40,7 @@ def panels_of(weight: Any) -> jax.Array:
 
 @partial(jax.jit, static_argnames="width")
 def product(x: Any, panels: Any, width: int, layer: Any = None, num_rows: Any = None) -> jax.Array:
-    return linear(x, panels, width=width, layer=layer, num_rows=num_rows)
+    return linear(x, FloatWeights(panels), width=width, layer=layer, num_rows=num_rows)
 
 
 def times(x: Any, weight: Any, **more: Any) -> np.ndarray:
@@ -114,7 +115,7 @@ def test_panels_of_another_shape_are_refused(width: int, size: int) -> None:
     panels = panels_of(numbers(0, COLUMNS - 2, 40))
     message = rf"weight \[{width}, {size}\] must be .*, got \(1, 48, {COLUMNS}\)"
     with pytest.raises(ValueError, match=message):
-        linear(numbers(1, 2, size), panels, width=width)
+        linear(numbers(1, 2, size), FloatWeights(panels), width=width)
 
 
 @pytest.mark.parametrize(("dtype", "least"), [(jnp.bfloat16, 1e-3), (jnp.float16, 1e-4)])
@@ -185,7 +186,7 @@ def test_several_threads_at_once() -> None:
 def test_a_stack_is_not_copied() -> None:
     def all_layers(x: jax.Array, stack: jax.Array) -> jax.Array:
         def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            return linear(x, stack, width=48, layer=layer), None
+            return linear(x, FloatWeights(stack), width=48, layer=layer), None
 
         return jax.lax.scan(step, x, jnp.arange(len(stack), dtype=jnp.int32))[0]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpu_kernels.linear.float_weights import FloatWeights
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.tiles import MOST_LEAVES, PART
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
@@ -17,7 +18,7 @@ from tests.kernels.test_linear import DTYPES, exact, numbers, panels_of
 
 @partial(jax.jit, static_argnames=("width", "leaves"))
 def product(x: Any, panels: Any, width: int, leaves: int) -> jax.Array:
-    return linear(x, panels, width=width, leaves=leaves)
+    return linear(x, FloatWeights(panels, leaves), width=width)
 
 
 def times(x: Any, weight: Any, leaves: int) -> np.ndarray:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpu_kernels.linear.gated_linear import gated_linear
+from cpu_kernels.linear.float_weights import FloatWeights
+from cpu_kernels.linear.linear import gated_linear
 from cpu_kernels.linear.panels import pack_panels
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from jax_engine.operations import numba, xla
@@ -200,7 +201,7 @@ def _gated(x: Any, panels: Any, bias: Any, low: Any, *, layout: Any, width: int,
     arrays, layer, rows = low
     expand = expand_of(LowRank(x, arrays, layout, layer, rows, xla.add_low_rank))
     given = {"width": width, "layer": layer, "num_rows": jnp.int32(len(x)), "dtype": dtype}
-    return gated_linear(x, panels, bias, expand=expand, **given)
+    return gated_linear(x, FloatWeights(panels), bias, expand=expand, **given)
 
 
 @dtypes
@@ -223,8 +224,8 @@ def test_the_gate_comes_after_what_is_added(ranks: Any, width: int, dtype: Any) 
         dtype=case.x.dtype,
     )  # fmt: skip
     plain = gated_linear(
-        case.x, panels, bias, width=width, layer=jnp.int32(0), num_rows=jnp.int32(len(rows)),
-        dtype=case.x.dtype,
+        case.x, FloatWeights(panels), bias, width=width, layer=jnp.int32(0),
+        num_rows=jnp.int32(len(rows)), dtype=case.x.dtype,
     )  # fmt: skip
     base = case.slot == 0
     np.testing.assert_array_equal(np.asarray(found)[base], np.asarray(plain)[base])

@@ -11,13 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
+from cpu_kernels.linear.coded_weights import CodedWeights
 from cpu_kernels.linear.gates import ACTIVATIONS
-from cpu_kernels.quantized.gated_linear import quantized_gated_linear
-from cpu_kernels.quantized.grouped_linear import (
-    grouped_quantized_gated_linear,
-    grouped_quantized_linear,
+from cpu_kernels.linear.linear import (
+    gated_linear,
+    grouped_gated_linear,
+    grouped_linear,
+    linear,
 )
-from cpu_kernels.quantized.linear import quantized_linear
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from jax_engine.weights.codes import Kind
 from tests.kernels.quantized import KINDS, Packed, packed, rows_of
@@ -32,16 +33,15 @@ counts = st.lists(
 
 @partial(jax.jit, static_argnames=("kinds", "width", "dtype"))
 def plain(x: Any, panels: Any, places: Any, *, kinds: Any, width: int, dtype: Any) -> jax.Array:
-    options: dict[str, Any] = {"width": width, "dtype": jnp.dtype(dtype)}
-    return quantized_linear(x, panels, places, kinds, **options)
+    return linear(x, CodedWeights(panels, places, kinds, jnp.dtype(dtype)), width=width)
 
 
 @partial(jax.jit, static_argnames=("kinds", "width", "dtype"))
 def grouped(
     x: Any, panels: Any, places: Any, starts: Any, *, kinds: Any, width: int, dtype: Any
 ) -> jax.Array:
-    options: dict[str, Any] = {"width": width, "dtype": jnp.dtype(dtype), "layer": jnp.int32(1)}
-    return grouped_quantized_linear(x, panels, places, kinds, starts, **options)
+    weight = CodedWeights(panels, places, kinds, jnp.dtype(dtype))
+    return grouped_linear(x, weight, starts, width=width, layer=jnp.int32(1))
 
 
 @partial(jax.jit, static_argnames=("kinds", "width", "activation", "dtype"))
@@ -57,9 +57,10 @@ def gated(
     dtype: Any,
 ) -> jax.Array:
     options: dict[str, Any] = {"width": width, "activation": activation}
-    options |= {"dtype": jnp.dtype(dtype), "out_dtype": jnp.dtype(jnp.float32)}
+    options |= {"dtype": jnp.dtype(jnp.float32)}
     options |= {"layer": jnp.int32(len(panels) - 1), "num_rows": jnp.int32(len(x))}
-    return quantized_gated_linear(x, panels, places, bias, kinds, **options)
+    weight = CodedWeights(panels, places, kinds, jnp.dtype(dtype))
+    return gated_linear(x, weight, bias, **options)
 
 
 @partial(jax.jit, static_argnames=("kinds", "width", "dtype", "out_dtype"))
@@ -75,9 +76,9 @@ def grouped_gated(
     dtype: Any,
     out_dtype: Any,
 ) -> jax.Array:
-    options: dict[str, Any] = {"width": width, "layer": jnp.int32(1), "dtype": jnp.dtype(dtype)}
-    options |= {"out_dtype": jnp.dtype(out_dtype)}
-    return grouped_quantized_gated_linear(x, panels, places, bias, kinds, starts, **options)
+    options: dict[str, Any] = {"width": width, "layer": jnp.int32(1)}
+    weight = CodedWeights(panels, places, kinds, jnp.dtype(dtype))
+    return grouped_gated_linear(x, weight, bias, starts, dtype=jnp.dtype(out_dtype), **options)
 
 
 def random_x(tokens: int, size: int) -> np.ndarray:
@@ -209,6 +210,6 @@ def test_panels_of_another_shape_are_refused() -> None:
     options: dict[str, Any] = {"kinds": held, "width": COLUMNS + 1, "dtype": jnp.float32}
     with pytest.raises(ValueError, match=r"must be \(1, 4, 2\), got \(1, 3, 2\)"):
         gated(np.ones((2, 40)), panels, places, None, activation="silu", **options)
-    with pytest.raises(ValueError, match=r"of 2 groups must be \[2, bytes\] or \[layers, 2, bytes"):
+    with pytest.raises(ValueError, match=r"of 2 groups must be \[2, \.\.\.\] or \[layers, 2, "):
         options |= {"width": 2 * COLUMNS + 2}
         grouped(np.ones((2, 40)), panels, places, np.int32([0, 1, 2]), **options)

@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
+from cpu_kernels.linear.coded_tiles import PART_BYTES
+from cpu_kernels.linear.coded_weights import CodedWeights
+from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.tiles import ROW_COUNTS
-from cpu_kernels.quantized.linear import quantized_linear
-from cpu_kernels.quantized.tiles import PART_BYTES
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from jax_engine.weights.codes import E4M3, INT8, Kind
 from tests.kernels.quantized import KINDS, SEVEN_LESS, Packed, meant, most_wrong, packed, rows_of
@@ -39,8 +40,8 @@ def product(
     width: int,
     dtype: Any,
 ) -> jax.Array:
-    more: dict[str, Any] = {"layer": layer, "num_rows": num_rows, "dtype": jnp.dtype(dtype)}
-    return quantized_linear(x, panels, places, kinds, width=width, **more)
+    weight = CodedWeights(panels, places, kinds, jnp.dtype(dtype))
+    return linear(x, weight, width=width, layer=layer, num_rows=num_rows)
 
 
 def times(x: Any, weight: Packed, width: int, dtype: Any, **more: Any) -> np.ndarray:
@@ -246,8 +247,8 @@ def test_a_stack_is_not_copied() -> None:
 
     def all_layers(x: jax.Array, panels: jax.Array, places: jax.Array) -> jax.Array:
         def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            options: dict[str, Any] = {"width": 480, "dtype": x.dtype, "layer": layer}
-            return quantized_linear(x, panels, places, held, **options), None
+            weight = CodedWeights(panels, places, held, x.dtype)
+            return linear(x, weight, width=480, layer=layer), None
 
         return jax.lax.scan(step, x, jnp.arange(len(panels), dtype=jnp.int32))[0]
 
@@ -260,6 +261,6 @@ def test_places_of_another_shape_are_refused() -> None:
     rows = rows_of(np.random.default_rng(0), KINDS[:1], [0] * COLUMNS, 40)
     panels, places, held = packed([rows], KINDS[:1])
     message = rf"{COLUMNS + 1} rows must be \(1, 2, 2\), got \(1, 1, 2\)"
-    options: dict[str, Any] = {"width": COLUMNS + 1, "dtype": jnp.dtype(jnp.float32)}
+    weight = CodedWeights(panels, places, held, jnp.dtype(jnp.float32))
     with pytest.raises(ValueError, match=message):
-        quantized_linear(jnp.ones((2, 40)), panels, places, held, **options)
+        linear(jnp.ones((2, 40)), weight, width=COLUMNS + 1)

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpu_kernels.quantized.kinds import LONGEST, panel_bytes, panel_kinds
-from cpu_kernels.quantized.packing import pack_codes
-from cpu_kernels.quantized.panels import matrix_bytes, num_panels, pack, places_of
-from cpu_kernels.quantized.take_rows import take_rows
+from cpu_kernels.linear.coded_kinds import LONGEST, panel_bytes, panel_kinds
+from cpu_kernels.linear.coded_panels import (
+    matrix_bytes,
+    num_panels,
+    pack,
+    pack_codes,
+    places_of,
+    take_rows,
+)
 from cpu_kernels.simd.coded_scales import FLOAT16, FLOAT32
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from jax_engine.weights.codes import INT8, Kind

@@ -14,12 +14,12 @@ from numba import njit
 
 from cpu_kernels.compiling.jit import processor_has
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS, X_BYTES
+from cpu_kernels.linear.linear import grouped_linear, linear
+from cpu_kernels.linear.w8a8_rows import LEAST, MOST, round_rows
+from cpu_kernels.linear.w8a8_weights import W8A8Weights, codes_shape
 from cpu_kernels.simd.byte_kernel import byte_kernel_of
 from cpu_kernels.simd.byte_words import WAYS, Bytes
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
-from cpu_kernels.w8a8.linear import grouped_linear, linear
-from cpu_kernels.w8a8.panels import codes_shape
-from cpu_kernels.w8a8.rounding import LEAST, MOST, round_rows
 from reference.quantization import smoothquant
 from tests.kernels.w8a8 import by_groups, by_oracle, numbers, packed, weights
 
@@ -33,7 +33,7 @@ CHUNK_ROWS = max(X_BYTES // 5008 // ROWS * ROWS, MIN_TOKENS)
 
 @partial(jax.jit, static_argnames="width")
 def product(x: Any, *held: Any, width: int, layer: Any = None, num_rows: Any = None) -> jax.Array:
-    return linear(x, *held, width=width, layer=layer, num_rows=num_rows)
+    return linear(x, W8A8Weights(*held), width=width, layer=layer, num_rows=num_rows)
 
 
 def times(x: Any, codes: np.ndarray, scales: np.ndarray, **more: Any) -> np.ndarray:
@@ -169,7 +169,7 @@ def test_groups_have_weights_of_their_own(rows: list[int], padding: int, layered
     held = packed(codes, scales) if layered else packed(codes[1], scales[1])
     starts = jnp.asarray(np.cumsum([0, *rows]), jnp.int32)
     options = {"width": COLUMNS + 7, "layer": jnp.int32(int(layered))}
-    found = grouped_linear(jnp.asarray(x), *held, starts, **options)
+    found = grouped_linear(jnp.asarray(x), W8A8Weights(*held), starts, **options)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -179,7 +179,8 @@ def test_starts_out_of_order_stay_within_x(starts: list[int]) -> None:
     x, (codes, scales) = numbers(0, 4, 17), weights(1, 3, 5, 17)
     ends = np.clip(np.maximum.accumulate(starts), 0, 4)
     options = {"width": 5, "layer": jnp.int32(0)}
-    found = grouped_linear(jnp.asarray(x), *packed(codes, scales), jnp.int32(starts), **options)
+    held = W8A8Weights(*packed(codes, scales))
+    found = grouped_linear(jnp.asarray(x), held, jnp.int32(starts), **options)
     np.testing.assert_array_equal(found, by_groups(x, codes, scales, np.diff(ends).tolist()))
 
 
@@ -187,15 +188,17 @@ def test_panels_of_another_shape_are_refused() -> None:
     held, x = packed(*weights(0, 2, COLUMNS - 2, 40)), jnp.ones((2, 40))
     message = rf"weight \[{COLUMNS + 1}, 40\] must be \(2, 16, {4 * COLUMNS}\), got \(2, 1, 16"
     with pytest.raises(ValueError, match=message):
-        linear(x, *held, width=COLUMNS + 1)
+        linear(x, W8A8Weights(*held), width=COLUMNS + 1)
     with pytest.raises(ValueError, match=r"of 1 groups must be \[1, \.\.\.\] or \[layers, 1, "):
-        grouped_linear(x, *held, jnp.int32([0, 2]), width=COLUMNS - 2, layer=jnp.int32(0))
+        grouped_linear(
+            x, W8A8Weights(*held), jnp.int32([0, 2]), width=COLUMNS - 2, layer=jnp.int32(0)
+        )
 
 
 def test_a_stack_is_not_copied() -> None:
     def all_layers(x: jax.Array, *held: jax.Array) -> jax.Array:
         def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            return linear(x, *held, width=48, layer=layer), None
+            return linear(x, W8A8Weights(*held), width=48, layer=layer), None
 
         return jax.lax.scan(step, x, jnp.arange(len(held[0]), dtype=jnp.int32))[0]
 

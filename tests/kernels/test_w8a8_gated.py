@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
+from cpu_kernels.linear.linear import gated_linear, grouped_gated_linear
+from cpu_kernels.linear.w8a8_weights import W8A8Weights
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
-from cpu_kernels.w8a8.gated_linear import gated_linear, grouped_gated_linear
 from tests.kernels.w8a8 import by_groups, by_oracle, numbers, packed, relu_gated, weights
 
 DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
@@ -22,8 +23,8 @@ def gated(
     """The gated product with the last layer of a stack, in the dtype of x."""
     options = {"width": codes.shape[-2] // 2, "activation": "relu", "dtype": x.dtype} | more
     index, count = jnp.int32(len(codes) - 1), jnp.int32(rows)
-    held = packed(codes, scales, 2)
-    return np.asarray(gated_linear(x, *held, bias, layer=index, num_rows=count, **options))
+    held = W8A8Weights(*packed(codes, scales, 2))
+    return np.asarray(gated_linear(x, held, bias, layer=index, num_rows=count, **options))
 
 
 @given(
@@ -85,18 +86,19 @@ def test_groups_have_weights_of_their_own(rows: list[int], padding: int, with_bi
     starts = jnp.asarray(np.cumsum([0, *rows]), jnp.int32)
     options: dict[str, Any] = {"width": COLUMNS + 3, "layer": jnp.int32(1), "activation": "relu"}
     added = jnp.asarray(bias) if with_bias else None
-    held = packed(codes, scales, 2)
+    held = W8A8Weights(*packed(codes, scales, 2))
     found = grouped_gated_linear(
-        jnp.asarray(x), *held, added, starts, **options, dtype=jnp.dtype("float32")
+        jnp.asarray(x), held, added, starts, **options, dtype=jnp.dtype("float32")
     )
     np.testing.assert_array_equal(found, expected)
 
 
 def test_panels_of_another_shape_are_refused() -> None:
-    held, x = packed(*weights(0, 2, COLUMNS - 2, 40), 2), jnp.ones((2, 40))
+    held = W8A8Weights(*packed(*weights(0, 2, COLUMNS - 2, 40), 2))
+    x = jnp.ones((2, 40))
     options: dict[str, Any] = {"layer": jnp.int32(0), "dtype": jnp.dtype("float32")}
     with pytest.raises(ValueError, match=rf"\[{2 * COLUMNS + 2}, 40\] must be \(4, 16"):
-        gated_linear(x, *held, width=COLUMNS + 1, num_rows=jnp.int32(2), **options)
+        gated_linear(x, held, width=COLUMNS + 1, num_rows=jnp.int32(2), **options)
     starts, width = jnp.int32([0, 2]), COLUMNS // 2 - 1
     with pytest.raises(ValueError, match=r"of 1 groups must be \[1, \.\.\.\] or \[layers, 1, "):
-        grouped_gated_linear(x, *held, None, starts, width=width, **options)
+        grouped_gated_linear(x, held, None, starts, width=width, **options)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cpu_kernels.w8a8.panels import codes_shape, pack_codes, pack_scales, scales_shape
+from cpu_kernels.linear.w8a8_weights import codes_shape, pack_codes, pack_scales, scales_shape
 from reference.quantization import smoothquant
 from reference.quantization.compressed_tensors import Integers
 

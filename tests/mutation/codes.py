@@ -74,8 +74,8 @@ MUTANTS: list[Mutant] = [
         ),
         ('"layer": index_of(layer),', '"layer": index_of(None),', "always the first gate"),
         (
-            "ids = jnp.minimum(ids, weight.matrix.shape[-2] - 1)",
-            "pass",
+            "jnp.minimum(ids, rows - 1)",
+            "ids",
             "a row beyond the last is one of zeros",
         ),
     ),
@@ -111,7 +111,7 @@ MUTANTS: list[Mutant] = [
         ("backend_for(*stacks.call(matrix)) == BACKEND", "True", "on any device"),
     ),
     *plant(
-        f"{FOLDER}/format.py",
+        f"{FOLDER}/panels.py",
         CODED,
         ("index_of(layer) * each", "index_of(layer)", "experts of other layers"),
         (

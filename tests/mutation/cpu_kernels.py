@@ -121,7 +121,7 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/linear/chunks.py",
         LINEAR,
         ("(call.out.shape[0] - row)", "0", "padding is kept"),
-        ("(layer * groups + share.group)", "share.group", "always the first layer"),
+        ("layer * groups + share.group", "share.group", "always the first layer"),
         (
             "out.address + share.row * out_step",
             "out.address",
@@ -129,7 +129,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/linear/linear.py",
+        f"{FOLDER}/linear/weights.py",
         LINEAR,
         ("(0, x.shape[1] % 2)", "(0, -(x.shape[1] % 2))", "the last of an odd number is dropped"),
     ),
@@ -138,16 +138,12 @@ MUTANTS: list[Mutant] = [
         LINEAR,
         ("(chunk.tokens + ROWS - 1) // ROWS", "chunk.tokens // ROWS", "rows left over"),
         ("+ step * at", "+ 0 * at", "the first part of x is taken for all"),
-        (
-            "depth)\n        results = (sums.at, sums.step, sums.columns, more,",
-            "depth)\n        results = (sums.at, sums.step, sums.columns, 0,",
-            "parts are not added",
-        ),
+        ("sums.columns, more,", "sums.columns, 0,", "parts are not added"),
         ("rows - 1, right", "rows, right", "a row beyond is written"),
         ("chunk.columns - COLUMNS * panel", "chunk.columns", "columns beyond the last are written"),
     ),
     *plant(
-        f"{FOLDER}/linear/linear.py",
+        f"{FOLDER}/linear/weights.py",
         OTHER_PROCESSOR,
         (
             "return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)",
@@ -190,9 +186,13 @@ MUTANTS: list[Mutant] = [
         ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),
     *plant(
-        f"{FOLDER}/linear/gated_linear.py",
+        f"{FOLDER}/linear/kernel.py",
         GATED,
-        ("PARTS * pair * chunk.panel_step", "pair * chunk.panel_step", "a pair begins with up"),
+        ("chunk.panel + PARTS * pair", "chunk.panel + pair", "a pair begins with up"),
+    ),
+    *plant(
+        f"{FOLDER}/linear/gates.py",
+        GATED,
         ("added + 4 * width", "added", "the gate's bias for up"),
         ("4 * (first + at)", "4 * at", "a chunk's first biases for all its panels"),
         ("+ row * chunk.out_step", "", "one place for all rows"),
@@ -200,22 +200,18 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear/chunks.py",
         GATED,
-        (
-            "item * COLUMNS * share.panel",
-            "COLUMNS * share.panel",
-            "one place for some chunks of panels",
-        ),
+        ("item_bytes(out.dtype) * column,", "column,", "one place for some chunks of panels"),
     ),
     *plant(
         f"{FOLDER}/linear/chunks.py",
         GROUPED,
-        ("(layer * groups + share.group)", "layer * groups", "the first group's weight for all"),
+        ("layer * groups + share.group", "layer * groups", "the first group's weight for all"),
         ("chunks <= number < chunks", "number < chunks", "only the last group's rows"),
         ("count, number - chunks", "count, number", "a group begins in the middle"),
         ("place // each, of_x)", "0, of_x)", "a group's first rows for all its chunks"),
     ),
     *plant(
-        f"{FOLDER}/linear/gated_linear.py",
+        f"{FOLDER}/linear/gates.py",
         GROUPED,
         (
             "PARTS * call.out.shape[1] * share.group",

@@ -6,7 +6,7 @@ LINEAR = ("tests/kernels/test_quantized_linear.py",)
 PANELS = ("tests/kernels/test_quantized_panels.py",)
 GROUPS = ("tests/kernels/test_quantized_groups.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
-FOLDER = "cpu_kernels/quantized"
+FOLDER = "cpu_kernels/linear"
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/tiles.py",
+        f"{FOLDER}/coded_tiles.py",
         (*LINEAR, *OTHER_PROCESSOR),
         (
             "if paired and place[1] == place[3]:",
@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/kinds.py",
+        f"{FOLDER}/coded_kinds.py",
         (*LINEAR, *OTHER_PROCESSOR),
         ("if whole and not PERMUTES_16", "if not PERMUTES_16", "all tables are whole numbers"),
     ),
@@ -86,7 +86,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/sums.py",
+        f"{FOLDER}/coded_sums.py",
         LINEAR,
         ("range(LANES, size,", "range(0, size,", "16 columns of a group are added twice"),
         ("min(group, last)", "group", "the last of four groups has the next row's x"),
@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/tiles.py",
+        f"{FOLDER}/coded_tiles.py",
         LINEAR,
         ("min(part.number, 1)", "0", "parts are not added"),
         (
@@ -127,44 +127,48 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/linear.py",
+        f"{FOLDER}/coded_weights.py",
         LINEAR,
         ("(0, padded(x.shape[1]) - x.shape[1])", "(0, 0)", "x ends before a line does"),
     ),
     *plant(
-        f"{FOLDER}/kernel.py",
+        f"{FOLDER}/coded_tiles.py",
         GROUPS,
-        ("layer * groups + share.group", "layer * groups", "the first group's weight for all"),
-        ("PLACE_BYTES * PARTS * pair", "PLACE_BYTES * pair", "a pair begins with up"),
-        ("scratch + PART_BYTES)", "scratch)", "products over what is decoded"),
+        ("+ chunk.weight * call.panels.shape[1]", "", "the first group's weight for all"),
+        ("PLACE_BYTES * chunk.panel", "0", "a pair is always the first"),
     ),
     *plant(
-        f"{FOLDER}/kinds.py",
+        f"{FOLDER}/kernel.py",
+        GROUPS,
+        ("products = memory + scratch(call)", "products = memory", "products over what is decoded"),
+    ),
+    *plant(
+        f"{FOLDER}/coded_kinds.py",
         PANELS,
         ("shared if kind.minimums else group", "group", "groups with minimums of several sizes"),
         ("kind.outer == OUTER and OUTER % group == 0", "kind.outer > 0", "blocks of any size"),
     ),
     *plant(
-        f"{FOLDER}/heads.py",
+        f"{FOLDER}/coded_panels.py",
         PANELS,
         ("columns // coded.group]", "columns // kind.group]", "scales of long groups"),
         ("found[lanes >= counts] = 0", "pass", "rows beyond the last have a scale"),
         ("if not np.array_equal(one, same, equal_nan=True)", "if False", "any scale is taken"),
     ),
     *plant(
-        f"{FOLDER}/packing.py",
+        f"{FOLDER}/coded_panels.py",
         PANELS,
         ("column + EIGHT <= size", "column <= size", "codes of the next row"),
         ("_nibbles(codes >> 8) << 16", "_nibbles(codes) << 16", "even columns, twice"),
     ),
     *plant(
-        f"{FOLDER}/panels.py",
+        f"{FOLDER}/coded_panels.py",
         PANELS,
         ("panels % parts * each", "0", "the first part for both"),
         ("starts + kind.outer_bytes(size)", "starts", "codes over the outer scales"),
     ),
     *plant(
-        f"{FOLDER}/take_rows.py",
+        f"{FOLDER}/coded_panels.py",
         PANELS,
         ("at // 2 % 2", "at // 2", "the upper half of a byte"),
         ("start = kind.outer_bytes(size) +", "start =", "outer scales are read as codes"),

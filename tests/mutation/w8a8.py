@@ -6,11 +6,11 @@ LINEAR = ("tests/kernels/test_w8a8.py",)
 GATED = ("tests/kernels/test_w8a8_gated.py",)
 FORMATS = ("tests/weights/test_w8a8.py",)
 ASKED = ("tests/models/test_asked_w8a8.py",)
-KERNELS, SIMD = "cpu_kernels/w8a8", "cpu_kernels/simd"
+KERNELS, SIMD = "cpu_kernels/linear", "cpu_kernels/simd"
 
 MUTANTS: list[Mutant] = [
     *plant(
-        f"{KERNELS}/rounding.py",
+        f"{KERNELS}/w8a8_rows.py",
         LINEAR,
         ("largest / np.float32(LARGEST)", "largest / np.float32(ZERO)", "128 steps instead of 127"),
         ("largest < np.float32(LEAST)", "largest < np.float32(0)", "rows of zeros have no scale"),
@@ -41,29 +41,24 @@ MUTANTS: list[Mutant] = [
         ("builder.sitofp(total", "builder.uitofp(total", "sums without a sign"),
     ),
     *plant(
-        f"{KERNELS}/tiles.py",
+        f"{KERNELS}/w8a8_tiles.py",
         LINEAR,
         ("scales.panels + 4 * COLUMNS * panel", "scales.panels", "the first panel's scales"),
         ("scales.firsts + 4 * token", "scales.firsts", "the first tile's sums of x"),
         ("scales.rows + 4 * token", "scales.rows", "the first tile's scales"),
-        ("call.firsts.address + 4 * share.row", "call.firsts.address", "a chunk's sums of x"),
-        ("(layer * groups + share.group)", "layer * groups", "the first group's scales for all"),
+        ("call.firsts.address + 4 * chunk.row", "call.firsts.address", "a chunk's sums of x"),
+        ("+ 4 * COLUMNS * chunk.panel", "", "the first group's scales for all"),
         ("(chunk.tokens + ROWS - 1) // ROWS", "chunk.tokens // ROWS", "rows left over"),
     ),
     *plant(
-        f"{KERNELS}/panels.py",
+        f"{KERNELS}/w8a8_weights.py",
         LINEAR,
         ("codes.view(np.uint8) ^ np.uint8(ZERO)", "codes.view(np.uint8)", "weights with a sign"),
     ),
     *plant(
-        f"{KERNELS}/panels.py",
+        f"{KERNELS}/w8a8_weights.py",
         GATED,
         ("panels.swapaxes(-3, -2)", "panels", "scales of gate and up do not alternate"),
-    ),
-    *plant(
-        f"{KERNELS}/gated_linear.py",
-        GATED,
-        ("4 * COLUMNS * PARTS * pair", "4 * COLUMNS * pair", "a pair's scales begin with up's"),
     ),
     *plant(
         "jax_engine/weights/w8a8.py",

@@ -56,15 +56,15 @@ MUTANTS: list[Mutant] = [
             "count = jnp.int32(x.shape[0] - 1)",
             "the last token is taken for padding",
         ),
-        ("width=rows, layer=layer", "width=rows", "always the first layer"),
+        ("width=width, layer=layer", "width=width", "always the first layer"),
     ),
     *plant(
-        f"{FOLDER}/format.py",
+        f"{FOLDER}/panels.py",
         COPIES,
         ("indexed = True", "indexed = False", "the scan copies each layer's panels"),
     ),
     *plant(
-        f"{FOLDER}/format.py",
+        f"{FOLDER}/panels.py",
         FORMATS,
         ("first + place, num_rows", "place, num_rows", "another layer's matrices"),
     ),

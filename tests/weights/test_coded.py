@@ -172,7 +172,7 @@ def test_kernels_that_do_not_compile(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Weights alone are decoded when they are read; the products of W8A8 are left to XLA."""
-    missing = tuple(f"cpu_kernels.{name}.missing" for name in ("quantized", "w8a8"))
+    missing = {need: (f"cpu_kernels.{need}.missing",) for need in ("codes", "W8A8")}
     monkeypatch.setattr(availability, "ON_DEMAND", missing)
     availability.failure_on_demand.cache_clear()
     rounded = Kind(INT8, 64, activations=INT8)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpu_kernels.w8a8.rounding import LEAST, MOST
+from cpu_kernels.linear.w8a8_rows import LEAST, MOST
 from jax_engine.errors import WeightsError
 from jax_engine.operations import coded_format
 from jax_engine.weights import w8a8

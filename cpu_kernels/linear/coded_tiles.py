@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.tiles import ROW_COUNTS
-from cpu_kernels.quantized.kinds import FIELDS, FLOAT8, INT8, TABLE, WHOLE
+from cpu_kernels.linear.chunks import Chunk
+from cpu_kernels.linear.coded_kinds import FIELDS, FLOAT8, INT8, TABLE, WHOLE
+from cpu_kernels.linear.tiles import ROW_COUNTS, by_rows
 from cpu_kernels.simd.coded_micro_kernel import Tile, micro_kernel_of
 from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
 from cpu_kernels.simd.coded_words import PERMUTES_16, Decoded, Float8, Int8, Table, Whole
@@ -28,20 +29,15 @@ PAIRS_PANELS = VECTORS == 1  # whether one row is multiplied with two panels at 
 PLACE_BYTES, UNIT, VECTOR_BYTES = 8, 64, 64
 
 
-class Chunk(NamedTuple):
-    """A chunk of a product.
+class Codes(NamedTuple):
+    """What a chunk is multiplied with.
 
     Attributes:
         panels: address of the matrix's bytes.
         places: address of the first panel's place.
         forms, tables: addresses of the kinds' forms and tables.
-        num_panels: number of panels.
-        goes_on: whether the same thread probably multiplies the panel after the last one.
-        x, sums, out: addresses of the first row of x, of its sums, and of the first product.
         size: columns of x.
-        columns: number of columns of out from the first panel to the weight's end.
-        tokens: number of rows of x.
-        x_step, sums_step, out_step: bytes from row to row.
+        sums, sums_step: address of the sums of the first row of x, and bytes from row to row.
         scratch: address of PART_BYTES of the thread's own memory.
     """
 
@@ -49,18 +45,25 @@ class Chunk(NamedTuple):
     places: int
     forms: int
     tables: int
-    num_panels: int
-    goes_on: bool
-    x: int
-    sums: int
-    out: int
     size: int
-    columns: int
-    tokens: int
-    x_step: int
+    sums: int
     sums_step: int
-    out_step: int
     scratch: int
+
+
+@inner
+def _codes_of(call: Any, chunk: Chunk, scratch: int) -> Codes:
+    sums_step = 4 * call.sums.shape[1]
+    return Codes(
+        call.panels.address + chunk.weight * call.panels.shape[1],
+        call.places.address + PLACE_BYTES * chunk.panel,
+        call.forms.address,
+        call.tables.address,
+        call.x.shape[1],
+        call.sums.address + chunk.row * sums_step,
+        sums_step,
+        scratch,
+    )
 
 
 class Panel(NamedTuple):
@@ -90,46 +93,49 @@ class Panel(NamedTuple):
 
 
 @inner
-def _panel_of(chunk: Chunk, number: int) -> Panel:
-    place = int32s(chunk.places + PLACE_BYTES * number)
-    at, ahead, apart, following = chunk.panels + UNIT * place[0], 0, 0, 1
+def _panel_of(chunk: Chunk, codes: Codes, number: int) -> Panel:
+    place = int32s(codes.places + PLACE_BYTES * number)
+    at, ahead, apart, following = codes.panels + UNIT * place[0], 0, 0, 1
     paired = PAIRS_PANELS and chunk.tokens == 1 and number + 1 < chunk.num_panels
     if paired and place[1] == place[3]:
         apart, following = UNIT * (place[2] - place[0]), 2
     if number + following < chunk.num_panels or chunk.goes_on:
         ahead = UNIT * (place[2 * following] - place[0])
-    form = int32s(chunk.forms + 4 * FIELDS * place[1])
+    form = int32s(codes.forms + 4 * FIELDS * place[1])
     code, group, scales, minimums = form[0], form[1], form[2], form[3]
     head, outer = COLUMNS * (2 if scales == FLOAT16 else 4) * (1 + minimums), 0
     if form[4] != 0:
-        outer, at = at, at + head * ((chunk.size + OUTER - 1) // OUTER)
+        outer, at = at, at + head * ((codes.size + OUTER - 1) // OUTER)
         head = COLUMNS * (1 + minimums)
     column = COLUMNS if code in (INT8, FLOAT8) else COLUMNS // 2
-    table = chunk.tables + VECTOR_BYTES * place[1]
+    table = codes.tables + VECTOR_BYTES * place[1]
     return Panel(outer, at, ahead, apart, code, group, scales, minimums, head, column, table)
 
 
 def multiply_of(words: type[Floats]) -> Any:
-    """Makes a Numba function that multiplies a chunk with rows of x in such words."""
+    """Makes a Numba function that multiplies a chunk with rows of x in such words.
+
+    Its arguments are the call, the chunk and the address of PART_BYTES.
+    """
     item = words.step // words.numbers  # bytes of a number
     most = PART_BYTES // (item * COLUMNS)  # columns of x in a part
     first, other = _first_tile_of(words), _other_tile_of(words)
 
     @inner
-    def multiply(chunk: Chunk) -> None:
-        number = 0
+    def multiply(call: Any, chunk: Chunk, scratch: int) -> None:
+        codes, number = _codes_of(call, chunk, scratch), 0
         while number < chunk.num_panels:
-            panel = _panel_of(chunk, number)
-            groups, parts = (chunk.size + panel.group - 1) // panel.group, 1
+            panel = _panel_of(chunk, codes, number)
+            groups, parts = (codes.size + panel.group - 1) // panel.group, 1
             if chunk.tokens > FEW_ROWS:
                 at_once = most // panel.group
                 parts = (groups + at_once - 1) // at_once
             for part in range(parts):
                 begin, end = range_of(groups, part, parts)
                 here = Part(begin, end - begin, part, item)
-                first(chunk, panel, number, here)
+                first(chunk, codes, panel, number, here)
                 for token in range(ROWS, chunk.tokens, ROWS):
-                    other(chunk, panel, number, here, token)
+                    other(chunk, codes, panel, number, here, token)
             number += 1 if panel.apart == 0 else 2
 
     return multiply
@@ -152,35 +158,46 @@ class Part(NamedTuple):
 
 @inner
 def _tile_of(
-    chunk: Chunk, panel: Panel, number: int, part: Part, token: int, codes: int, codes_step: int
+    chunk: Chunk,
+    codes: Codes,
+    panel: Panel,
+    number: int,
+    part: Part,
+    token: int,
+    line: int,
+    line_step: int,
 ) -> Tile:
-    """The arguments of a micro-kernel that multiplies rows from `token` on."""
+    """The arguments of a micro-kernel that multiplies rows from `token` on.
+
+    Args:
+        line, line_step: address of the first group's codes, and step to the next group's.
+    """
     step = panel.head_bytes + panel.group * panel.column_bytes
     column = part.first * panel.group
     return Tile(
         chunk.x + token * chunk.x_step + part.item * column,
         chunk.x_step,
         min(ROWS, chunk.tokens - token) - 1,
-        codes,
-        codes_step,
+        line,
+        line_step,
         panel.at + part.first * step,
         step,
         panel.outer,
         panel.group,
-        min(part.groups * panel.group, chunk.size - column),
+        min(part.groups * panel.group, codes.size - column),
         column,
         panel.scales,
         panel.minimums,
         panel.table,
-        chunk.sums + token * chunk.sums_step + 4 * part.first,
-        chunk.sums_step,
+        codes.sums + token * codes.sums_step + 4 * part.first,
+        codes.sums_step,
         chunk.out + token * chunk.out_step + 4 * COLUMNS * number,
         chunk.out_step,
         chunk.columns - COLUMNS * number,
         min(part.number, 1),
         panel.ahead if token == 0 else 0,
         panel.apart,
-        chunk.scratch,
+        codes.scratch,
     )
 
 
@@ -190,17 +207,17 @@ def _first_tile_of(words: type[Floats]) -> Any:
     def times(codes: type[Decoded]) -> Any:
         kernels = [micro_kernel_of(n, codes, words, keep=n > FEW_ROWS) for n in ROW_COUNTS]
         pair = micro_kernel_of(1, codes, words, panels=2) if PAIRS_PANELS else kernels[0]
-        return _by_rows(kernels, pair)
+        return _of_rows(by_rows(kernels), pair)
 
     of_table, of_int8, of_float8 = map(times, CODES)
     # Where permutations look up 16 numbers, no panel is held as WHOLE: nothing is compiled for it.
     of_whole = of_table if PERMUTES_16 else times(Whole)
 
     @inner
-    def first(chunk: Chunk, panel: Panel, number: int, part: Part) -> None:
+    def first(chunk: Chunk, codes: Codes, panel: Panel, number: int, part: Part) -> None:
         step = panel.head_bytes + panel.group * panel.column_bytes
-        codes = panel.at + part.first * step + panel.head_bytes
-        tile = _tile_of(chunk, panel, number, part, 0, codes, step)
+        line = panel.at + part.first * step + panel.head_bytes
+        tile = _tile_of(chunk, codes, panel, number, part, 0, line, step)
         if panel.code == TABLE:
             of_table(tile)
         elif panel.code == WHOLE:
@@ -218,9 +235,11 @@ def _other_tile_of(words: type[Floats]) -> Any:
     three, four, five = (micro_kernel_of(rows, Decoded, words) for rows in ROW_COUNTS[2:])
 
     @inner
-    def other(chunk: Chunk, panel: Panel, number: int, part: Part, token: int) -> None:
+    def other(
+        chunk: Chunk, codes: Codes, panel: Panel, number: int, part: Part, token: int
+    ) -> None:
         step = part.item * COLUMNS * panel.group
-        tile = _tile_of(chunk, panel, number, part, token, chunk.scratch, step)
+        tile = _tile_of(chunk, codes, panel, number, part, token, codes.scratch, step)
         if tile.last >= ROW_COUNTS[3]:
             five(tile)
         elif tile.last >= ROW_COUNTS[2]:
@@ -231,23 +250,14 @@ def _other_tile_of(words: type[Floats]) -> Any:
     return other
 
 
-def _by_rows(kernels: list[Any], pair: Any) -> Any:
+def _of_rows(run: Any, pair: Any) -> Any:
     """Makes a Numba function that takes the micro-kernel for a tile's rows and panels."""
-    one, two, three, four, five = kernels
 
     @inner
     def multiply(tile: Tile) -> None:
-        if tile.last >= ROW_COUNTS[3]:
-            five(tile)
-        elif tile.last >= ROW_COUNTS[2]:
-            four(tile)
-        elif tile.last >= ROW_COUNTS[1]:
-            three(tile)
-        elif tile.last >= ROW_COUNTS[0]:
-            two(tile)
-        elif PAIRS_PANELS and tile.apart != 0:
+        if PAIRS_PANELS and tile.apart != 0:
             pair(tile)
         else:
-            one(tile)
+            run(tile.last + 1, (tile,))
 
     return multiply

@@ -8,7 +8,7 @@ they must be quick: four groups share the additions over the lanes of a vector.
 from typing import Any
 
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.quantized.kinds import FIELDS
+from cpu_kernels.linear.coded_kinds import FIELDS
 from cpu_kernels.simd.structs import BFLOAT16, int32s
 from cpu_kernels.simd.vectors import (
     LANES,
