@@ -6,9 +6,8 @@
                                    (linear/float_weights.py), codes of 4 or 8 bits
                                    (linear/coded_weights.py), or int8 with rows of x rounded to int8
                                    (linear/w8a8_weights.py)
-    low_rank/kernel.py             out + B (A x), for rows with adapters; low_rank/gate.py: in gates
-    norms/rms_norm.py              residual addition and RMSNorm
-    norms/layer_norm.py            residual addition and LayerNorm
+    low_rank/add_low_rank.py       out + B (A x), for rows with adapters; low_rank/gate.py: in gates
+    norms.py                       residual addition and RMSNorm or LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token
     kv_write.py                    stores keys and values in their slots
     block_copy.py                  reads and writes whole blocks

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
 from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.calls.ranges import range_of, ranges_for
+from cpu_kernels.calls.threads import range_of, ranges_for
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import copy
 from cpu_kernels.simd.widen import item_bytes

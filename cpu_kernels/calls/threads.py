@@ -7,13 +7,12 @@ threads share a block of words, which the last thread to leave frees.
 
 Items are claimed from ranges of consecutive items. If a kernel is faster with consecutive items
 (`neighbours`), each thread has its own range and then continues with the other threads' ranges.
-Otherwise there is one range.
+Otherwise there is one range. Kernels of rows make an item of a range of rows.
 """
 
 import os
 
 from cpu_kernels.calls.frame import API, CONTEXT
-from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import call_address, clear, fetch_add, free, malloc
 from cpu_kernels.simd.structs import int64s
@@ -29,6 +28,20 @@ SCHEDULE = 17  # word of that function in XLA's table of functions
 SCHEDULE_BYTES = 40  # size of its arguments
 THREADS = os.cpu_count() or 1
 BLOCK_WORDS = NEXT + LINE * THREADS
+# Numbers in a range of rows: enough for some microseconds of work, so that claiming it is cheap.
+NUMBERS = 16384
+
+
+@inner
+def ranges_for(rows: int, width: int) -> int:
+    """Number of ranges that rows of `width` numbers are cut into, at least one."""
+    return max(min(rows, rows * width // NUMBERS), 1)
+
+
+@inner
+def range_of(size: int, index: int, count: int) -> tuple[int, int]:
+    """Begin and end of range number `index` of `count` equal ranges of `size` things."""
+    return size * index // count, size * (index + 1) // count
 
 
 @inner

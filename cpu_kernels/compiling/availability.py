@@ -18,13 +18,13 @@ from pathlib import Path
 
 logger = logging.getLogger("cpu_kernels.compile")
 
-ATTENTION = "cpu_kernels.attention.kernel"
+ATTENTION = "cpu_kernels.attention.paged_attention"
 OTHERS = (
     "cpu_kernels.linear.panels",
     "cpu_kernels.linear.float_weights",
     "cpu_kernels.sampling.draw",
-    "cpu_kernels.sampling.softmax",
-    "cpu_kernels.norms.kernel",
+    "cpu_kernels.sampling.softmax_sums",
+    "cpu_kernels.norms",
     "cpu_kernels.kv_write",
     "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
@@ -34,7 +34,7 @@ OTHERS = (
 ON_DEMAND = {
     "codes": ("cpu_kernels.linear.coded_panels", "cpu_kernels.linear.coded_weights"),
     "W8A8": ("cpu_kernels.linear.w8a8_weights",),
-    "adapters": ("cpu_kernels.low_rank.shrink", "cpu_kernels.low_rank.kernel"),
+    "adapters": ("cpu_kernels.low_rank.shrink", "cpu_kernels.low_rank.add_low_rank"),
     "several processes": ("cpu_kernels.meeting.gather",),
 }
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well

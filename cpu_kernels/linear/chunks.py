@@ -10,8 +10,7 @@ How the weights are packed makes no difference here.
 
 from typing import Any, NamedTuple
 
-from cpu_kernels.calls.ranges import range_of
-from cpu_kernels.calls.threads import is_followed
+from cpu_kernels.calls.threads import is_followed, range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import clear
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS

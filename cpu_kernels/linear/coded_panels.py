@@ -25,9 +25,8 @@ from cpu_kernels.linear.coded_kinds import (
     panel_bytes,
     panel_kinds,
 )
-from cpu_kernels.simd.bytes import read_eight, read_one, write_short, write_word
 from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
-from cpu_kernels.simd.memory import copy
+from cpu_kernels.simd.memory import copy, read_eight, read_one, write_short, write_word
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.structs import int64s
 

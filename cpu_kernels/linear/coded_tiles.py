@@ -10,7 +10,7 @@ before it, and the sums of one narrow panel are too few to fill that time.
 
 from typing import Any, NamedTuple
 
-from cpu_kernels.calls.ranges import range_of
+from cpu_kernels.calls.threads import range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Chunk
 from cpu_kernels.linear.coded_kinds import FIELDS, FLOAT8, INT8, TABLE, WHOLE

@@ -24,7 +24,7 @@ from cpu_kernels.linear.coded_kinds import (
 from cpu_kernels.linear.coded_panels import num_panels
 from cpu_kernels.linear.coded_sums import write_sums
 from cpu_kernels.linear.coded_tiles import PAIRS_PANELS, PART_BYTES, multiply_of
-from cpu_kernels.linear.kernel import product_kernel
+from cpu_kernels.linear.product_kernel import product_kernel
 from cpu_kernels.linear.weights import Weights, one_stack, words_of
 from cpu_kernels.simd.structs import BFLOAT16
 from cpu_kernels.simd.words import MULTIPLIES_PAIRS, Floats, Pairs

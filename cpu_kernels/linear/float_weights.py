@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Chunk
-from cpu_kernels.linear.kernel import product_kernel
+from cpu_kernels.linear.product_kernel import product_kernel
 from cpu_kernels.linear.tiles import MOST_LEAVES, SLOTS_BYTES, multiply_of
 from cpu_kernels.linear.weights import Weights, check_words, one_stack, words_of
 from cpu_kernels.simd.structs import BFLOAT16, FLOAT16

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int
 
 from cpu_kernels.linear.gates import ACTIVATIONS, PARTS
-from cpu_kernels.linear.kernel import PLAIN
+from cpu_kernels.linear.product_kernel import PLAIN
 from cpu_kernels.linear.weights import Weights
 from cpu_kernels.low_rank.gate import Expand, operands_of
 
 
 class Gate(NamedTuple):
-    """What becomes of products.
+    """What becomes of products with gate and up.
 
     Attributes:
         bias: [groups * 2 * width] in float32, or empty.
-        activation: its index in `ACTIVATIONS`, or PLAIN.
+        activation: its index in `ACTIVATIONS`.
         dtype: of the result.
         expand: what adapters add to the products before the bias; None adds nothing.
     """
@@ -57,7 +57,7 @@ def linear(
     weight.check(width, x.shape[1], 1)
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-    return _product(x, weight, index, count.reshape(1), width, _no_gate())
+    return _product(x, weight, index, count.reshape(1), width)
 
 
 def grouped_linear(
@@ -81,7 +81,7 @@ def grouped_linear(
     """
     weight.check(width, x.shape[1], 1)
     _check_groups(weight, starts)
-    return _product(x, weight, layer, starts[1:], width, _no_gate())
+    return _product(x, weight, layer, starts[1:], width)
 
 
 def gated_linear(
@@ -150,10 +150,6 @@ def _check_groups(weight: Weights, starts: Array) -> None:
         )
 
 
-def _no_gate() -> Gate:
-    return Gate(jnp.zeros(0), PLAIN, jnp.dtype(jnp.float32), None)
-
-
 def _gate_of(bias: Array | None, activation: str, dtype: jnp.dtype, expand: Expand | None) -> Gate:
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)
     return Gate(added, ACTIVATIONS.index(activation), dtype, expand)
@@ -165,11 +161,16 @@ def _product(
     layer: Int[Array, ""],
     ends: Int[Array, " groups"],
     width: int,
-    gate: Gate,
+    gate: Gate | None = None,
 ) -> Float[Array, "T width"]:
-    """The kernel: each group's rows by its weight in the layer. `kernel.py` has the operands."""
-    result = jax.ShapeDtypeStruct((x.shape[0], width), written(gate.dtype))
+    """The kernel: each group's rows by its weight in the layer."""
+    dtype = jnp.dtype(jnp.float32) if gate is None else gate.dtype
+    result = jax.ShapeDtypeStruct((x.shape[0], width), written(dtype))
     call = jax.ffi.ffi_call(weight.kernel, (result, *weight.results(x)))
-    operands = *weight.operands(x, ends), layer, ends, gate.bias, jnp.int32(gate.activation)
-    out: Array = call(*operands, *operands_of(gate.expand))[0]
-    return out.astype(gate.dtype)
+    operands = [*weight.operands(x, ends), layer, ends]
+    if gate is None:
+        operands.append(jnp.int32(PLAIN))
+    else:
+        operands += [jnp.int32(gate.activation), gate.bias, *operands_of(gate.expand)]
+    out: Array = call(*operands)[0]
+    return out.astype(dtype)

@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 from numba import njit
 
-from cpu_kernels.calls.ranges import range_of
+from cpu_kernels.calls.threads import range_of
 from cpu_kernels.compiling.jit import cached
 from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
 from cpu_kernels.simd.packing import pack

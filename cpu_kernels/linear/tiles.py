@@ -6,7 +6,7 @@ the next panel is prefetched.
 
 from typing import Any, NamedTuple
 
-from cpu_kernels.calls.ranges import range_of
+from cpu_kernels.calls.threads import range_of
 from cpu_kernels.compiling.jit import inlined, inner
 from cpu_kernels.linear.chunks import Chunk
 from cpu_kernels.linear.panels import STEP

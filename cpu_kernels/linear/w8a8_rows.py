@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float, Float32, Int, Int8, Int32
 
 from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.calls.ranges import range_of, ranges_for
+from cpu_kernels.calls.threads import range_of, ranges_for
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.simd.rounding import ROUNDER, larger_magnitude, largest_magnitude, store_codes
+from cpu_kernels.simd.narrow import ROUNDER, larger_magnitude, largest_magnitude, store_codes
 from cpu_kernels.simd.vectors import LANES, add, div, spread, sub, total
 from cpu_kernels.simd.widen import item_bytes, widen, widen_some
 

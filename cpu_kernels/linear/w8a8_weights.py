@@ -9,16 +9,23 @@ lie side by side as well.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int, UInt8
 
-from cpu_kernels.linear.kernel import product_kernel
-from cpu_kernels.linear.panels import pack_panels, panel_shape
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.chunks import Chunk
+from cpu_kernels.linear.panels import WORD_BYTES, pack_panels, panel_shape
+from cpu_kernels.linear.product_kernel import product_kernel
+from cpu_kernels.linear.tiles import ROW_COUNTS, Panels, ahead_of, by_rows, panels_of
 from cpu_kernels.linear.w8a8_rows import ZERO, check_size, round_rows
-from cpu_kernels.linear.w8a8_tiles import multiply
 from cpu_kernels.linear.weights import Weights, check_words, one_stack
-from cpu_kernels.simd.micro_kernel import COLUMNS
+from cpu_kernels.simd.byte_kernel import byte_kernel_of
+from cpu_kernels.simd.byte_words import BYTE_WORDS
+from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
+
+_multiply_rows = by_rows([byte_kernel_of(rows, BYTE_WORDS) for rows in ROW_COUNTS])
 
 
 @dataclass(frozen=True)
@@ -73,4 +80,46 @@ def pack_scales(scales: np.ndarray, out: np.ndarray, *, parts: int = 1) -> None:
     out[...] = panels.swapaxes(-3, -2).reshape(out.shape)
 
 
-product_kernel(W8A8Weights.kernel, multiply, operands="x scales firsts panels panel_scales")
+class Scales(NamedTuple):
+    """What belongs to the rows and panels of a chunk.
+
+    Attributes:
+        firsts, rows: addresses of the first row's first sum, and of its scale.
+        panels: address of the first panel's scales.
+    """
+
+    firsts: int
+    rows: int
+    panels: int
+
+
+@inner
+def _multiply(call: Any, chunk: Chunk, memory: int) -> None:
+    """All products of a chunk. Rows are whole: they stay in the first-level cache, or nearly so."""
+    panels = panels_of(call, chunk, WORD_BYTES)
+    scales = Scales(
+        call.firsts.address + 4 * chunk.row,
+        call.scales.address + 4 * chunk.row,
+        call.panel_scales.address + 4 * COLUMNS * chunk.panel,
+    )
+    tiles = (chunk.tokens + ROWS - 1) // ROWS
+    for panel in range(chunk.num_panels):
+        for number in range(tiles):
+            _tile(chunk, panels, scales, panel, number)
+
+
+@inner
+def _tile(chunk: Chunk, panels: Panels, scales: Scales, panel: int, number: int) -> None:
+    """One panel with up to ROWS rows."""
+    token = number * ROWS
+    rows, columns = min(ROWS, chunk.tokens - token), chunk.columns - COLUMNS * panel
+    right = panels.start + panel * panels.step
+    of_rows = (scales.firsts + 4 * token, scales.rows + 4 * token)
+    left = (chunk.x + token * chunk.x_step, chunk.x_step, rows - 1, *of_rows)
+    weights = (right, scales.panels + 4 * COLUMNS * panel, panels.words)
+    out = (chunk.out + token * chunk.out_step + 4 * COLUMNS * panel, chunk.out_step, columns)
+    ahead = ahead_of(chunk, panels, right, panel, panels.words, number)
+    _multiply_rows(rows, (*left, *weights, *out, *ahead))
+
+
+product_kernel(W8A8Weights.kernel, _multiply, operands="x scales firsts panels panel_scales")

@@ -1,10 +1,11 @@
 """Low-rank products of rows that belong to adapters: B (A x), each row with its adapter's A and B.
 
-    tiles.py    up to four rows with a panel of A or B
-    arrays.py   where an adapter's arrays are, and which rows are its own
-    shrink.py   A x
-    kernel.py   A x and B (A x) in one call, added to products
-    gate.py     B (A x), added to products in the kernels of gated networks before their gate
+    streams.py        up to four rows with a panel of A or B
+    arrays.py         where an adapter's arrays are, and which rows are its own
+    shrink.py         A x
+    expand.py         B (A x)
+    add_low_rank.py   A x and B (A x) in one call, added to products
+    gate.py           B (A x), added to products in the kernels of gated networks before their gate
 
 Ranks are held in blocks of 16, filled up with zeros: R is a multiple of 16. Some modules that are
 multiplied together, such as q, k and v, are parts: each has an A and a B of its own. Arrays hold

@@ -7,7 +7,7 @@ that multiply with B have b and halves. The package's docstring says what they h
 from typing import Any, NamedTuple
 
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.low_rank.tiles import PANEL, ROWS, Rows
+from cpu_kernels.low_rank.streams import PANEL, ROWS, Rows
 from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.vectors import LANES
 from cpu_kernels.simd.widen import item_bytes

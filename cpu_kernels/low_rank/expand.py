@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.low_rank.arrays import b_of, ranks_of
-from cpu_kernels.low_rank.tiles import PANEL, SUMS, Rows, Streams, multiply
+from cpu_kernels.low_rank.streams import PANEL, SUMS, Rows, Streams, multiply
 from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.vectors import BYTES, LANES, add, load, load_some, store, store_some
 from cpu_kernels.simd.widen import item_bytes, widen

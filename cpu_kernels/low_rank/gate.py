@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Float32, Int
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.low_rank.arrays import has_module, row_of, rows_at
 from cpu_kernels.low_rank.expand import add_sums, expand_panel, half_of
-from cpu_kernels.low_rank.tiles import ROWS, SUMS, SUMS_BYTES
+from cpu_kernels.low_rank.streams import ROWS, SUMS, SUMS_BYTES
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.vectors import BYTES, LANES
 

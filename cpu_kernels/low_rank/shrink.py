@@ -20,7 +20,7 @@ from cpu_kernels.low_rank.arrays import (
     side_by_side,
     tile_of,
 )
-from cpu_kernels.low_rank.tiles import PANEL, ROWS, SUMS, SUMS_BYTES, Rows, Streams, multiply
+from cpu_kernels.low_rank.streams import PANEL, ROWS, SUMS, SUMS_BYTES, Rows, Streams, multiply
 from cpu_kernels.simd.vectors import BYTES, LANES, add, load, spread, store
 from cpu_kernels.simd.widen import item_bytes, widen_some
 

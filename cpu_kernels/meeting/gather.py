@@ -16,8 +16,8 @@ from jaxtyping import Array, Int, Shaped
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.meeting.memory import ABORTED, CHUNK
 from cpu_kernels.meeting.place import ADDRESS, RANK, SIZE, buffer_of, line_of, place
+from cpu_kernels.meeting.shared_memory import ABORTED, CHUNK
 from cpu_kernels.simd.memory import c_function, copy, load, store
 from cpu_kernels.simd.structs import int64s
 from cpu_kernels.simd.widen import item_bytes

@@ -9,7 +9,7 @@ from numba import cfunc
 
 from cpu_kernels.calls.frame import HANDLER
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.meeting.memory import CHUNK, HEADER, LINE, SharedMemory
+from cpu_kernels.meeting.shared_memory import CHUNK, HEADER, LINE, SharedMemory
 from cpu_kernels.simd.memory import c_function, name_function
 
 SYMBOL = "jax_engine_meeting_place"

@@ -13,14 +13,13 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.sampling.deviation import deviation
-from cpu_kernels.sampling.greedy import first_of_largest
-from cpu_kernels.sampling.thresholds import SIDE, threshold, weight_above
+from cpu_kernels.sampling.thresholds import SIDE, deviation, threshold, weight_above
 from cpu_kernels.simd.functions import exp
 from cpu_kernels.simd.vectors import (
     BYTES,
     LANES,
     add,
+    count_from,
     get,
     larger,
     largest,
@@ -37,6 +36,8 @@ from cpu_kernels.simd.vectors import (
 
 NAME = "cpu_kernels.draw"
 BLOCK = SIDE * LANES  # the length of a copy is a multiple of this
+# Of a greedy row the first pass finds the stretch with the largest number, the second its position.
+STRETCH = 1024
 
 
 def draw(
@@ -165,6 +166,33 @@ def _two_copies(call: Any) -> int:
         if call.temperature.float32[row] > 0:
             return 8 * (call.logits.shape[1] + BLOCK) + BYTES
     return 0
+
+
+@inner
+def first_of_largest(numbers: int, size: int) -> int:
+    """Index of the first largest of `size` float32; 0 if all are -inf or NaN."""
+    best, first = np.float32(-np.inf), 0
+    for at in range(0, size, STRETCH):
+        peak = _peak(numbers + 4 * at, min(size - at, STRETCH))
+        if peak > best:
+            best, first = peak, at
+    for i in range(first, min(first + STRETCH, size)):
+        if get(numbers + 4 * i) == best:
+            return i
+    return 0
+
+
+@inner
+def _peak(numbers: int, size: int) -> Any:
+    nothing = spread(-np.inf)
+    a, b = nothing, nothing
+    for at in range(0, size - 2 * LANES + 1, 2 * LANES):
+        a = larger(load(numbers + 4 * at), a)
+        b = larger(load(numbers + 4 * at + BYTES), b)
+    for at in range(size // (2 * LANES) * 2 * LANES, size, LANES):
+        number = load_some(numbers + 4 * at, size - at)
+        a = larger(where_less(count_from(at), spread(size - 1), number, nothing), a)
+    return largest(larger(a, b))
 
 
 @cpu_kernel(

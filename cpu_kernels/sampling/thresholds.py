@@ -1,4 +1,6 @@
-"""Thresholds for top-k and top-p: the smallest number of a row to keep, found without sorting.
+"""What the filters' thresholds are made of, found without sorting.
+
+For top-k and top-p it is the smallest number of a row to keep, for top-n-sigma the deviation.
 
 Floats have the order of their bits, if the bits of negative numbers are flipped. A bitwise search
 finds the largest t such that the numbers >= t have the wanted total weight, in at most 32 passes
@@ -15,7 +17,9 @@ from cpu_kernels.simd.vectors import (
     add,
     float_of_bits,
     load,
+    mul,
     spread,
+    sub,
     total,
     where_less,
 )
@@ -23,6 +27,8 @@ from cpu_kernels.simd.vectors import (
 # Number of independent sums, so that no addition waits for the one before it.
 SIDE = 4
 _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
+# The smallest finite number. Only -inf is smaller, the logit of a token that may not be drawn.
+LEAST = float(np.finfo(np.float32).min)
 
 
 @inner
@@ -67,3 +73,30 @@ def weight_above(numbers: int, weights: int, size: int, least: Any) -> Any:
 def _float_of_key(key: int) -> Any:
     """The float with this rank in the order of all floats; NaN for ranks outside [-inf, inf]."""
     return float_of_bits(key ^ _SIGN if key & _SIGN else key ^ _ALL)
+
+
+@inner
+def deviation(numbers: int, size: int) -> Any:
+    """The standard deviation of a row's numbers that are not -inf or NaN; 0 if there are none.
+
+    It takes two passes, since the mean of squares minus the square of the mean loses digits if the
+    mean is large.
+
+    Args:
+        numbers: address of `size` float32; `size` is a multiple of the lanes of a vector.
+    """
+    least, one, zero = spread(LEAST), spread(1.0), spread(0.0)
+    counts, sums = zero, zero
+    for at in range(0, 4 * size, BYTES):
+        number = load(numbers + at)
+        counts = add(counts, where_less(least, number, one, zero))
+        sums = add(sums, where_less(least, number, number, zero))
+    count = total(counts)
+    if count == 0:
+        return np.float32(0)
+    mean, squares = spread(total(sums) / count), zero
+    for at in range(0, 4 * size, BYTES):
+        number = load(numbers + at)
+        apart = sub(number, mean)
+        squares = add(squares, where_less(least, number, mul(apart, apart), zero))
+    return np.float32(np.sqrt(total(squares) / count))

@@ -9,12 +9,10 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from cpu_kernels import norms
 from cpu_kernels.linear.linear import written
-from cpu_kernels.norms import layer_norm as layer
-from cpu_kernels.norms import rms_norm as rms
-from cpu_kernels.norms.kernel import norm
 from cpu_kernels.sampling.draw import draw as draw_kernel
-from cpu_kernels.sampling.softmax import softmax_sums
+from cpu_kernels.sampling.softmax_sums import softmax_sums
 from cpu_kernels.zeros import zeros as zeros
 from jax_engine.operations.equal_bits import in_whole_vectors
 from jax_engine.sampling.draw import uniforms
@@ -33,7 +31,7 @@ def add_rms_norm(
     """See `xla.add_rms_norm`. Rows that are not wanted cost nothing, and become zeros."""
     if residual.dtype == jnp.float16:
         return _added(rms_norm, x, residual, weight, num_rows, eps=eps)
-    return rms.add_rms_norm(x.astype(jnp.float32), residual, weight, num_rows, eps=eps)
+    return norms.add_rms_norm(x.astype(jnp.float32), residual, weight, num_rows, eps=eps)
 
 
 def rms_norm(
@@ -46,7 +44,7 @@ def rms_norm(
 ) -> Float[Array, "T E"]:
     """See `xla.rms_norm`."""
     wide = x.astype(jnp.float32)
-    normed = rms.rms_norm(wide, weight, num_rows, eps=eps, dtype=written(dtype))
+    normed = norms.rms_norm(wide, weight, num_rows, eps=eps, dtype=written(dtype))
     return normed.astype(dtype)
 
 
@@ -62,7 +60,7 @@ def add_layer_norm(
     """See `xla.add_layer_norm`."""
     if residual.dtype == jnp.float16:
         return _added(layer_norm, x, residual, weight, bias, num_rows, eps=eps)
-    return layer.add_layer_norm(x.astype(jnp.float32), residual, weight, bias, num_rows, eps=eps)
+    return norms.add_layer_norm(x.astype(jnp.float32), residual, weight, bias, num_rows, eps=eps)
 
 
 def layer_norm(
@@ -76,7 +74,7 @@ def layer_norm(
 ) -> Float[Array, "T E"]:
     """See `xla.layer_norm`."""
     wide = x.astype(jnp.float32)
-    normed = layer.layer_norm(wide, weight, bias, num_rows, eps=eps, dtype=written(dtype))
+    normed = norms.layer_norm(wide, weight, bias, num_rows, eps=eps, dtype=written(dtype))
     return normed.astype(dtype)
 
 
@@ -96,7 +94,9 @@ def head_norm(
     rows = x.astype(jnp.float32).reshape(-1, weight.shape[-1])
     num_rows = num_tokens * (len(rows) // len(x))
     centred, dtype = kind == "layer", written(x.dtype)
-    normed, _ = norm(rows, None, weight, bias, num_rows, eps=eps, centred=centred, dtype=dtype)
+    normed, _ = norms.norm(
+        rows, None, weight, bias, num_rows, eps=eps, centred=centred, dtype=dtype
+    )
     return normed.astype(x.dtype).reshape(x.shape)
 
 
@@ -134,7 +134,7 @@ def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]
 def add_low_rank(out: Float[Array, "T out"], low: LowRank) -> Float[Array, "T out"]:
     """See `xla.add_low_rank`. Only rows that have an adapter cost anything."""
     # Compiled for engines that take adapters alone.
-    from cpu_kernels.low_rank.kernel import add_low_rank as kernel
+    from cpu_kernels.low_rank.add_low_rank import add_low_rank as kernel
 
     a, b, ranks = (low.arrays[name] for name in (A, B, RANKS))
     rows, wide = low.rows, out.astype(jnp.float32)

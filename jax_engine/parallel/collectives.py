@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from cpu_kernels.meeting.memory import SharedMemory
+from cpu_kernels.meeting.shared_memory import SharedMemory
 from jax_engine.errors import ConfigError
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import zmq
 from jaxtyping import Float, UInt32
 
-from cpu_kernels.meeting.memory import SharedMemory
+from cpu_kernels.meeting.shared_memory import SharedMemory
 from jax_engine.errors import EngineDeadError, StepFailedError
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.runner_child import POLL_S, ProcessGroup, RunnerChild

@@ -50,7 +50,7 @@ class InPanels(WeightFormat):
     indexed = True
 
     @abc.abstractmethod
-    def held(self, weight: Weight) -> "Weights":
+    def for_kernel(self, weight: Weight) -> "Weights":
         """The weight as the kernels take it."""
 
     def in_order(
@@ -73,7 +73,7 @@ class InPanels(WeightFormat):
 
         assert not weight.matrix.gated
         x, width = self.in_order(x, weight, layer), weight.matrix.shape[-2]
-        out = linear(x, self.held(weight), width=width, layer=layer, num_rows=num_rows)
+        out = linear(x, self.for_kernel(weight), width=width, layer=layer, num_rows=num_rows)
         return out.astype(out_dtype)
 
     def grouped_matmul(
@@ -87,7 +87,7 @@ class InPanels(WeightFormat):
         """One call of a kernel. An expert without rows is not read."""
         from cpu_kernels.linear.linear import grouped_linear
 
-        held, width = self.held(weight), weight.matrix.shape[-2]
+        held, width = self.for_kernel(weight), weight.matrix.shape[-2]
         out = grouped_linear(x, held, starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
@@ -107,7 +107,7 @@ class InPanels(WeightFormat):
         options = _gated_options(x, weight, activation, layer, low)
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
         x = self.in_order(x, weight, layer)
-        return gated_linear(x, self.held(weight), bias, num_rows=count, **options)
+        return gated_linear(x, self.for_kernel(weight), bias, num_rows=count, **options)
 
     def grouped_gated_matmul(
         self,
@@ -122,7 +122,7 @@ class InPanels(WeightFormat):
         from cpu_kernels.linear.linear import grouped_gated_linear
 
         options = _gated_options(x, weight, activation, layer, low)
-        return grouped_gated_linear(x, self.held(weight), bias, starts, **options)
+        return grouped_gated_linear(x, self.for_kernel(weight), bias, starts, **options)
 
     def batched_matmul(
         self,
@@ -188,7 +188,7 @@ class Panels(InPanels):
 
         pack_panels(values, held[PANELS], parts=parts_of(matrix))
 
-    def held(self, weight: Weight) -> "Weights":
+    def for_kernel(self, weight: Weight) -> "Weights":
         from cpu_kernels.linear.float_weights import FloatWeights
 
         return FloatWeights(weight.arrays[PANELS], weight.matrix.leaves)
@@ -236,7 +236,7 @@ class CodedPanels(InPanels, RowsOfCodes):
             here, places = held[CODED_PANELS][index], held[PLACES][index]
             pack(rows[index], self.kinds, here, places, parts=parts_of(matrix))
 
-    def held(self, weight: Weight) -> "Weights":
+    def for_kernel(self, weight: Weight) -> "Weights":
         from cpu_kernels.linear.coded_kinds import panel_kinds
         from cpu_kernels.linear.coded_weights import CodedWeights
 

@@ -145,7 +145,7 @@ class W8A8Panels(InPanels, W8A8):
         pack_codes(codes, held[CODES], parts=parts_of(matrix))
         pack_scales(scales, held[SCALES], parts=parts_of(matrix))
 
-    def held(self, weight: Weight) -> "Weights":
+    def for_kernel(self, weight: Weight) -> "Weights":
         from cpu_kernels.linear.w8a8_weights import W8A8Weights
 
         return W8A8Weights(*_arrays(weight))

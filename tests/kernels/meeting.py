@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cpu_kernels.meeting.memory import CHUNK
+from cpu_kernels.meeting.shared_memory import CHUNK
 from jax_engine.parallel.collectives import ProcessRank, join_group
 
 # Less than a chunk of the memory, exactly one, more than two, and nothing.

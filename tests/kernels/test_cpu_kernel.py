@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.calls.ranges import range_of
-from cpu_kernels.calls.threads import THREADS, is_followed
+from cpu_kernels.calls.threads import THREADS, is_followed, range_of
 from cpu_kernels.compiling import jit
 from cpu_kernels.compiling.availability import ATTENTION, ON_DEMAND, OTHERS
 from cpu_kernels.compiling.jit import inner

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cpu_kernels.sampling.draw import draw
-from cpu_kernels.sampling.greedy import STRETCH
+from cpu_kernels.sampling.draw import STRETCH, draw
 from jax_engine import SamplingParams
 from reference import sampling as oracle
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cpu_kernels.meeting.memory import MOST, SharedMemory
+from cpu_kernels.meeting.shared_memory import MOST, SharedMemory
 from tests.meta.trees import ROOT
 from tests.support.patience import HANG_S
 

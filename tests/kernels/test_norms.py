@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpu_kernels.norms.kernel import norm
-from cpu_kernels.norms.layer_norm import add_layer_norm, layer_norm
-from cpu_kernels.norms.rms_norm import add_rms_norm, rms_norm
+from cpu_kernels.norms import add_layer_norm, add_rms_norm, layer_norm, norm, rms_norm
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 EPS = 1e-5

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpu_kernels.sampling.softmax import softmax_sums
+from cpu_kernels.sampling.softmax_sums import softmax_sums
 from jax_engine.operations import numba, xla
 
 

@@ -56,7 +56,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/sampling/softmax.py",
+        f"{FOLDER}/sampling/softmax_sums.py",
         ("tests/kernels/test_softmax.py",),
         (
             "spread(0.0), spread(width - 1)",
@@ -186,7 +186,7 @@ MUTANTS: list[Mutant] = [
         ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),
     *plant(
-        f"{FOLDER}/linear/kernel.py",
+        f"{FOLDER}/linear/product_kernel.py",
         GATED,
         ("chunk.panel + PARTS * pair", "chunk.panel + pair", "a pair begins with up"),
     ),
@@ -233,7 +233,7 @@ MUTANTS: list[Mutant] = [
         ("layer * parts + panel % parts", "layer * parts", "the gate is taken for up"),
     ),
     *plant(
-        f"{FOLDER}/norms/kernel.py",
+        f"{FOLDER}/norms.py",
         ("tests/kernels/test_norms.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
         ("np.sqrt(square + call.eps.float32[0])", "np.sqrt(square)", "eps is forgotten"),
@@ -289,7 +289,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/sampling/deviation.py",
+        f"{FOLDER}/sampling/thresholds.py",
         DRAW,
         ("where_less(least, number, one, zero)", "one", "the padding of a row counts"),
         ("spread(total(sums) / count), zero", "zero, zero", "deviations from 0"),
@@ -307,7 +307,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/sampling/greedy.py",
+        f"{FOLDER}/sampling/draw.py",
         DRAW,
         ("if peak > best:", "if peak >= best:", "the last of equal ones"),
         ("spread(size - 1)", "spread(size)", "a zero behind the vocabulary"),

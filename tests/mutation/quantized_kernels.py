@@ -138,7 +138,7 @@ MUTANTS: list[Mutant] = [
         ("PLACE_BYTES * chunk.panel", "0", "a pair is always the first"),
     ),
     *plant(
-        f"{FOLDER}/kernel.py",
+        f"{FOLDER}/product_kernel.py",
         GROUPS,
         ("products = memory + scratch(call)", "products = memory", "products over what is decoded"),
     ),

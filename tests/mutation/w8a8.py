@@ -20,7 +20,7 @@ MUTANTS: list[Mutant] = [
         ("total(sums)) if finite else 0", "total(sums))", "infinity is a sum of codes"),
     ),
     *plant(
-        f"{SIMD}/rounding.py",
+        f"{SIMD}/narrow.py",
         LINEAR,
         ('icmp_signed(">", a, b)', 'icmp_signed("<", a, b)', "the smallest magnitude"),
         ("ROUNDER = 12582912.0", "ROUNDER = 8388608.0", "codes below 0 lose half of a step"),
@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         ("builder.sitofp(total", "builder.uitofp(total", "sums without a sign"),
     ),
     *plant(
-        f"{KERNELS}/w8a8_tiles.py",
+        f"{KERNELS}/w8a8_weights.py",
         LINEAR,
         ("scales.panels + 4 * COLUMNS * panel", "scales.panels", "the first panel's scales"),
         ("scales.firsts + 4 * token", "scales.firsts", "the first tile's sums of x"),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from cpu_kernels.meeting.memory import SharedMemory
+from cpu_kernels.meeting.shared_memory import SharedMemory
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import EngineDeadError, StepFailedError

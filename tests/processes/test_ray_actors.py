@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cpu_kernels.meeting.memory import SharedMemory
+from cpu_kernels.meeting.shared_memory import SharedMemory
 from jax_engine import LLM, LLMEngine
 from jax_engine.engine.calls import Calls
 from jax_engine.errors import ConfigError, EngineDeadError, MissingPackageError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cpu_kernels.meeting.memory import ABORTED, LINE
+from cpu_kernels.meeting.shared_memory import ABORTED, LINE
 from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes.runner_process import serve
 from jax_engine.processes.stage_link import Folders

@@ -28,7 +28,9 @@ from cpu_kernels.low_rank import gate as adapters
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
 PLAIN = -1  # in place of an activation's index: the products are the result
-OPERANDS = f"layer ends bias activation {adapters.OPERANDS}"  # behind those of a kind of weights
+# Behind the operands of a kind of weights. Plain products pass none behind `activation`: each
+# takes time, even an empty one.
+OPERANDS = f"layer ends activation bias {adapters.OPERANDS}"
 
 
 @inner

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.calls.ranges import range_of, ranges_for
+from cpu_kernels.calls.threads import range_of, ranges_for
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.functions import exp
 from cpu_kernels.simd.vectors import (

@@ -1,4 +1,6 @@
-"""The kernel of both norms: RMSNorm is LayerNorm around 0 instead of around the row's mean.
+"""RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba, Kiros and Hinton, 2016) on a CPU.
+
+One kernel computes both: RMSNorm is LayerNorm around 0 instead of around the row's mean.
 
 A row stays in cache while it is read several times: for its mean, for the mean square of the
 distances from it, and for the result. The mean of squares minus the square of the mean would take
@@ -14,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.calls.ranges import range_of, ranges_for
+from cpu_kernels.calls.threads import range_of, ranges_for
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import clear
 from cpu_kernels.simd.narrow import store_as
@@ -34,6 +36,76 @@ from cpu_kernels.simd.vectors import (
 from cpu_kernels.simd.widen import item_bytes, widen_some
 
 NAME = "cpu_kernels.row_norm"
+
+
+def add_rms_norm(
+    x: Float[Array, "T E"],
+    residual: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """s / rms(s) * weight and s, where s = x + residual, in residual's dtype.
+
+    Args:
+        x: float32, as products return it.
+        residual: float32 or bfloat16; both results have the same dtype.
+        weight: factor of each column, float32.
+        num_rows: number of rows to compute; the others become zeros.
+        eps: added to the mean of squares.
+    """
+    dtype = residual.dtype
+    return norm(x, residual, weight, None, num_rows, eps=eps, centred=False, dtype=dtype)
+
+
+def rms_norm(
+    x: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+    dtype: DTypeLike,
+) -> Float[Array, "T E"]:
+    """x / rms(x) * weight in `dtype`: float32 or bfloat16. See `add_rms_norm`."""
+    return norm(x, None, weight, None, num_rows, eps=eps, centred=False, dtype=dtype)[0]
+
+
+def add_layer_norm(
+    x: Float[Array, "T E"],
+    residual: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    bias: Float[Array, " E"] | None,
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """(s - mean(s)) / sqrt(var(s) + eps) * weight + bias and s, where s = x + residual.
+
+    Both results have residual's dtype. The variance is around the mean, divided by E.
+
+    Args:
+        x: float32, as products return it.
+        residual: float32 or bfloat16.
+        weight: factor of each column, float32.
+        bias: term of each column, float32; None adds nothing.
+        num_rows: number of rows to compute; the others become zeros.
+        eps: added to the variance.
+    """
+    return norm(x, residual, weight, bias, num_rows, eps=eps, centred=True, dtype=residual.dtype)
+
+
+def layer_norm(
+    x: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    bias: Float[Array, " E"] | None,
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+    dtype: DTypeLike,
+) -> Float[Array, "T E"]:
+    """The norm of x alone in `dtype`: float32 or bfloat16. See `add_layer_norm`."""
+    return norm(x, None, weight, bias, num_rows, eps=eps, centred=True, dtype=dtype)[0]
 
 
 def norm(

@@ -20,7 +20,7 @@ from cpu_kernels.low_rank.arrays import (
 )
 from cpu_kernels.low_rank.expand import add_sums, expand_panel, half_of
 from cpu_kernels.low_rank.shrink import in_kernel, shrink_bytes, shrink_tile
-from cpu_kernels.low_rank.tiles import ROWS, SUMS, SUMS_BYTES
+from cpu_kernels.low_rank.streams import ROWS, SUMS, SUMS_BYTES
 from cpu_kernels.simd.vectors import BYTES
 
 NAME = "cpu_kernels.low_rank"

@@ -1,1 +1,0 @@
-"""Normalisation of rows, with the residual addition before it: RMSNorm and LayerNorm."""
