@@ -56,6 +56,7 @@ def kv_calculator() -> str:
         "batches": kv_sizes.BATCHES,
         "share": kv_sizes.SHARE,
         "block_size": kv_sizes.BLOCK_SIZE,
+        "paper": kv_sizes.PAPER,
     }
     note = "<noscript>The calculator needs JavaScript; a table stands below.</noscript>"
     data = html.escape(json.dumps(known))

@@ -6,12 +6,13 @@
   "use strict";
 
   const { h } = window.elements;
+  const GIB = 2 ** 30;
 
   /** Bytes, and sequences that fit. `known` has the constants of kv_sizes.py. */
   function sizes(known, model, gpu, { bits, context, limit, batch }) {
     const token = Math.floor((model.layers * 2 * model.kv_heads * model.head_dim * bits) / 8);
     const weights = Math.round(model.parameters * 1e9) * 2;
-    const cache = Math.max(0, Math.floor(gpu * 1e9 * known.share) - weights);
+    const cache = Math.max(0, Math.floor(gpu * GIB * known.share) - weights);
     const blocks = Math.floor(cache / (token * known.block_size));
     const taken = Math.ceil(context / known.block_size);
     const whole = Math.max(limit, context);
@@ -30,7 +31,7 @@
   }
 
   function inWords(bytes) {
-    const units = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+    const units = [[GIB, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
     const [size, unit] = units.find(([one]) => bytes >= one) ?? [1, "bytes"];
     const value = bytes / size;
     return `${value >= 100 || size === 1 ? value.toFixed(0) : value.toFixed(1)} ${unit}`;
@@ -48,8 +49,15 @@
       this.context = this.slider("Tokens of a sequence now", low, high, 10);
       this.limit = this.slider("Tokens that it may have at most", low, high, 13);
       this.batch = this.slider("Sequences at once", fewest, most, 7, "sequences");
+      const paper = h("button", { type: "button", onclick: () => this.asInThePaper() }, "The paper's machine");
       root.append(h("div", { class: "kv-in" }, this.model.label, this.gpu.label, this.bits.label,
-        this.context.label, this.limit.label, this.batch.label), this.out);
+        this.context.label, this.limit.label, this.batch.label, paper), this.out);
+      this.draw();
+    }
+
+    asInThePaper() {
+      [this.model.input.value, this.gpu.input.value, this.bits.input.value] = ["OPT-13B", "A100 40 GB", "bfloat16"];
+      for (const name of ["context", "limit", "batch"]) this[name].input.value = Math.log2(this.known.paper[name]);
       this.draw();
     }
 
@@ -96,9 +104,9 @@
     }
 
     device(name, gpu, { token, weights }, [fit, batch], used, unused) {
-      const bytes = Math.min(weights, gpu * 1e9);
+      const bytes = Math.min(weights, gpu * GIB);
       const label = `the GPU, ${name}: ${fit.toLocaleString("en")} of ${batch.toLocaleString("en")} fit`;
-      return this.bar(label, { weights: bytes, used: fit * used * token, unused: fit * unused * token }, gpu * 1e9);
+      return this.bar(label, { weights: bytes, used: fit * used * token, unused: fit * unused * token }, gpu * GIB);
     }
 
     /** Amounts by name, as parts of a whole, to scale: what is used, and what nobody else can have. */

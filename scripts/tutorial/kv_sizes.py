@@ -2,16 +2,18 @@
 
 docs/javascripts/kv_calculator.js computes the same; a test compares them on many settings.
 
->>> sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, context=500, limit=2048,
-...       batch=8)["sequences"]
-23
+The machine of the paper: Table 1 has 15.7K slots, Figure 13 has 7 requests and 30.
+
+>>> found = sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, **PAPER)
+>>> found["slots"], found["reserved"], found["sequences"]
+(15440, 7, 30)
 """
 
 from dataclasses import dataclass
 
 BLOCK_SIZE = 16
 SHARE = 0.9  # of the memory that an engine uses, vLLM's gpu_memory_utilization
-BILLION = 10**9
+BILLION, GIB = 10**9, 2**30
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ GPUS = {
     "RTX 4090 24 GB": 24, "A100 40 GB": 40, "L40S 48 GB": 48, "A100 80 GB": 80, "H100 80 GB": 80,
     "H200 141 GB": 141, "B200 180 GB": 180, "MI300X 192 GB": 192,
 }  # fmt: skip
-"""Gigabytes of the data sheets, 10^9 bytes each."""
+"""Gigabytes by their names. A card of 40 GB has about 40 x 2^30 bytes (a B200 is also announced
+with 192 GB, and sold with 180)."""
+PAPER = {"context": 512, "limit": 2048, "batch": 32}
+"""Of OPT-13B on an A100 with 40 GB: a request of ShareGPT's mean length, and OPT's longest."""
 BITS = {"bfloat16": 16, "fp8 or int8": 8}
 CONTEXTS = (64, 65536)
 """The least and the most tokens of a sequence; sliders go by quarters of powers of two."""
@@ -53,13 +58,13 @@ def sizes(
     """Bytes, and sequences that fit: in blocks, and where `limit` tokens are reserved for each.
 
     Args:
-        gpu: gigabytes.
+        gpu: gigabytes of 2^30 bytes.
         context: tokens of each sequence now.
         batch: sequences that there are.
     """
     token = model.layers * 2 * model.kv_heads * model.head_dim * kv_bits // 8
     weights = round(model.parameters * BILLION) * 2
-    cache = max(0, int(gpu * BILLION * SHARE) - weights)
+    cache = max(0, int(gpu * GIB * SHARE) - weights)
     blocks = cache // (token * BLOCK_SIZE)
     taken = -(-context // BLOCK_SIZE)
     sequences, reserved = blocks // taken, cache // (token * max(limit, context))

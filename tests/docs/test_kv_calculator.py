@@ -37,19 +37,19 @@ SLID = """(() => {
 
 def test_its_docstring() -> None:
     result = doctest.testmod(kv_sizes)
-    assert (result.failed, result.attempted) == (0, 1)
+    assert (result.failed, result.attempted) == (0, 2)
 
 
 def test_by_hand() -> None:
     found = sizes(MODELS["Llama-3-8B"], 80, kv_bits=16, context=1000, limit=8192, batch=60)
     assert found["token"] == 32 * 2 * 8 * 128 * 2 == 131_072
-    assert found["cache"] == 72_000_000_000 - 16_060_000_000
-    assert found["slots"] == 55_940_000_000 // (131_072 * 16) * 16
+    assert found["cache"] == 72 * 2**30 - 16_060_000_000
+    assert found["slots"] == found["cache"] // (131_072 * 16) * 16
     assert found["sequences"] == found["slots"] // 16 // 63
-    assert found["reserved"] == 55_940_000_000 // (131_072 * 8192)
+    assert found["reserved"] == found["cache"] // (131_072 * 8192) == 57
     assert (found["unused_in_blocks"], found["unused_in_reservation"]) == (8, 7192)
     assert found["batch"] == 60 * 63 * 16 * 131_072
-    assert (found["running"], found["running_reserved"]) == (60, 52)
+    assert (found["running"], found["running_reserved"]) == (60, 57)
     none = sizes(MODELS["Llama-3-70B"], 80, kv_bits=8, context=64, limit=64, batch=1)
     assert (none["sequences"], none["running"]) == (0, 0)
 
@@ -84,5 +84,8 @@ def test_the_page_computes_the_same(tmp_path: Path, width: int) -> None:
         before = browser.run("document.querySelector('.kv-out').textContent")
         browser.run(SLID)
         assert browser.run("document.querySelector('.kv-out').textContent") != before
+        browser.run("document.querySelector('.kv-in button').click()")
+        shown = browser.run("[...document.querySelectorAll('.kv-row b')].map((b) => b.textContent)")
+        assert shown == ["800 KiB", "24.2 GiB", "11.8 GiB", "15,440", "30", "7", "12.5 GiB"]
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.problems == []
