@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parents[1]
 ENTRY = re.compile(r"^( +)- (.+?): *(tutorial/(?!index)\S+\.md|\S+\.md)?$")
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"\w")
 WORDS, LINES = 200, 15  # of prose and of code, in a minute
+OUTPUT_LINES = 6  # of what a cell prints, in the mean
 PATHS = {
     "An hour: what PagedAttention is": (
         "system", "see-it", "why-cache", "why-memory", "blocks-by-hand", "playground",
@@ -48,9 +50,14 @@ class Chapter:
         return re.split(r"[.;:](?:\s|$)", text[at:], maxsplit=1)[0].replace("\n", " ")
 
     def minutes(self) -> int:
-        text = self.text()
+        """To read what the page shows: code and results that it takes from elsewhere count, too."""
+        from scripts.docs_hooks import OUTPUT, with_code_and_results
+
+        text = with_code_and_results(self.text())
         code = sum(block.count("\n") - 1 for block in FENCED.findall(text))
-        return max(1, round(len(FENCED.sub("", text).split()) / WORDS + code / LINES))
+        code += OUTPUT_LINES * text.count(OUTPUT)
+        words = [word for word in FENCED.sub("", text).split() if WORD.search(word)]
+        return max(1, round(len(words) / WORDS + code / LINES))
 
 
 def chapters() -> Iterator[Chapter]:

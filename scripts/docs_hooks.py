@@ -232,6 +232,17 @@ FROM_RESULTS = (
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 
+def with_code_and_results(markdown: str) -> str:
+    """The page with what it shows of code and results; no cell runs, and figures are left out."""
+
+    def made(match: re.Match[str]) -> str:
+        return match[0] if match[0] == OUTPUT else DIRECTIVES[match[1]](*match[2].split())
+
+    read = "|".join(one.__name__ for one in (source, chapters, package_map, *FROM_RESULTS))
+    parts = re.sub(rf"^{{{{ (?!(?:{read}|output)\b).* }}}}$", "", markdown, flags=re.MULTILINE)
+    return DIRECTIVE.sub(made, VALUE.sub(lambda match: value(match[1]), parts))
+
+
 def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by MkDocs for each page.
 

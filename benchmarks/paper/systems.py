@@ -16,6 +16,8 @@ SYSTEMS = {
     "max": "Orca (Max)",
     "ft": "FasterTransformer",
 }
+FOOT = (0.5, 0.65, 0.8, 0.9)
+"""Shares of the rate sustained that are looked at, too: straight lines from fewer would cross."""
 ALLOWED_LATENCY_S = 0.5
 """Normalised latency, in seconds a token, up to which a rate counts as sustained."""
 COST_ASSUMPTION = (
@@ -94,7 +96,8 @@ def sustained(latency: Callable[[float], float], start: float) -> tuple[float, d
     while high / low > 1.04:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if holds(middle) else (low, middle)
-    holds(low / 2)  # so that the curve has a foot
+    for share in FOOT:
+        holds(share * low)
     return low, seen
 
 

@@ -23,8 +23,9 @@
    * @param {string} verb        on the button that runs it
    * @param {function} program   the text of the editor -> {code, before}, which are run
    * @param {function} changed   called with the text when it changes
+   * @param {function} passes    says of what was printed whether it is a success
    */
-  function make({ code, original, label, verb, program, changed = () => {} }) {
+  function make({ code, original, label, verb, program, changed = () => {}, passes = () => true }) {
     const area = h("textarea", {
       class: "editor-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": label,
       onkeydown: (event) => indent(area, event), onblur: () => delete area.dataset.leaving,
@@ -45,7 +46,7 @@
         await window.oracle.load((line) => show(`${line} …`));
         const { code: text, before } = program(area.value);
         const { printed, error } = await window.oracle.run(text, before, window.editor.seconds);
-        show([printed.trimEnd(), error].filter(Boolean).join("\n") || "It prints nothing.", Boolean(error));
+        show([printed.trimEnd(), error].filter(Boolean).join("\n") || "It prints nothing.", Boolean(error) || !passes(printed));
       } catch (error) {
         show(error.message, true);
       }

@@ -29,6 +29,7 @@
       code: kept(key) ?? code, original: code, label: `Your answer to ${name}`, verb: "Check",
       program: (text) => ({ code: `${text}\n\n${behind}`, before }),
       changed: (text) => keep(key, text),
+      passes: (printed) => printed.trimEnd().endsWith("Right."),
     }));
   }
 

@@ -10,7 +10,7 @@ from tests.golden.families.parity import figures
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "families.md"
 INTRODUCTION = """\
-# The model families
+# Model families
 
 {count} families run. Each is a short file that declares its layers and its weights for the
 [one decoder](how-it-works.md#a-model-is-a-specification). This page says what each is made of:

@@ -151,12 +151,14 @@ def test_a_reader_edits_a_cell_and_does_an_exercise(tmp_path: Path, site: str) -
             "IndexError: list index out of range (line 1)"
         )
         assert "Not written yet: `__init__`" in ran(page, ".exercise")
+        failed = "document.querySelector('.exercise .editor-out').classList.contains('is-failed')"
+        assert page.run(failed)
         page.run("window.editor.seconds = 1")
         said = ran(page, ".exercise", "while True:\n    pass")
         assert said == "stopped after 1 seconds: it may never end"
         page.run("window.editor.seconds = 20")
         code = parts("allocator")["code"] + solution("allocator")
-        assert ran(page, ".exercise", code) == "Right."
+        assert ran(page, ".exercise", code) == "Right." and not page.run(failed)
         page.run("document.querySelector('.cell-bar textarea').value = 'while True: pass'")
         page.run("document.querySelector('.cell-bar .editor-run').click()")
         page.until("!document.querySelector('.cell-bar .editor-stop').hidden")
