@@ -54,6 +54,16 @@ def _paper(figure: str, *rows: str) -> list[float]:
     return [found[row] for row in rows]
 
 
+def _paper_off(figure: str, pattern: str) -> str:
+    """The greatest distance from the paper, in percent, of a figure's numbers of such names."""
+    rows = [row for row in _of("paper", figure, "rows") if re.search(pattern, row["what"])]
+    return f"{max(abs(row['distance_percent']) for row in rows if row['paper']):.0f}"
+
+
+def _paper_of(figure: str, row: str) -> str:
+    return f"{_paper(figure, row)[0]:.1f}"
+
+
 def _saved(figure: str, what: str) -> str:
     return _range(_paper(figure, *(f"{what}, {n} outputs" for n in (2, 4, 6))), ".0f")
 
@@ -79,6 +89,15 @@ def _prefix_over_vllm() -> str:
 
 def _perplexity(case: str) -> str:
     return f"{_of('accuracy_quantised', 'cases', case, 'perplexity'):.1f}"
+
+
+def _four_bits_above() -> str:
+    """Percent that rounding to 4 bits in any way adds to the perplexity."""
+    cases = ("Q4_0", "w4a16", "w4a16-gptq", "w4a16-awq")
+    found = [
+        _of("accuracy_quantised", "cases", one, "perplexity_above_float_percent") for one in cases
+    ]
+    return _range(found, ".0f")
 
 
 def _q4_1(peer: str, what: str) -> float:
@@ -221,6 +240,7 @@ VALUES: dict[str, Callable[[], str]] = {
     "perplexity_rtn": lambda: _perplexity("w4a16"),
     "perplexity_gptq": lambda: _perplexity("w4a16-gptq"),
     "perplexity_awq": lambda: _perplexity("w4a16-awq"),
+    "perplexity_4_bits_above": _four_bits_above,
     "perplexity_w8a8": lambda: _perplexity("w8a8"),
     "perplexity_smooth": lambda: _perplexity("w8a8-smooth"),
     "codes_megabytes": lambda: f"{_q4_1('ours', 'bytes_per_token') / 1e6:.0f}",
@@ -257,6 +277,17 @@ VALUES: dict[str, Callable[[], str]] = {
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),
     "padding_now": lambda: _padding("padded_as_on_a_gpu"),
     # The paper's figures
+    "paper_off_2_tokens": lambda: _paper_off("2", ", tokens$"),
+    "paper_off_12": lambda: _paper_off("12", r": (vLLM|Orca \(Oracle\))$"),
+    "paper_off_13": lambda: _paper_off("13", r"^ShareGPT.*: (vLLM|Orca \(\w+\))$"),
+    "paper_off_13_alpaca": lambda: _paper_off("13", "^Alpaca.*: vLLM$"),
+    "paper_12_sharegpt": lambda: _paper_of("12", "OPT-13B, ShareGPT: vLLM"),
+    "paper_12_alpaca": lambda: _paper_of("12", "OPT-13B, Alpaca: vLLM"),
+    "paper_14_beams": lambda: _paper_of("14", "beam search, 6 beams: vLLM over Orca (Oracle)"),
+    "paper_off_15_sharegpt": lambda: _paper_off("15", "ShareGPT, parallel"),
+    "paper_off_15_beams": lambda: _paper_off("15", "beam search"),
+    "paper_off_15_alpaca": lambda: _paper_off("15", "Alpaca, parallel"),
+    "paper_17": lambda: _paper_of("17", "vLLM over Orca (Oracle)"),
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
     "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),
     "unfilled_percent_8": lambda: _unfilled(8),

@@ -199,9 +199,9 @@ def table(name: str) -> str:
 
 
 def paper(what: str) -> str:
-    from benchmarks.paper import tables
+    from benchmarks.paper import tables, verdicts
 
-    return tables.summary() if what == "summary" else tables.section(what)
+    return verdicts.summary() if what == "summary" else tables.section(what)
 
 
 def value(name: str) -> str:

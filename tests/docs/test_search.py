@@ -49,6 +49,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not site_search.NODE, reason="Node is not installed")
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="MkDocs is not installed")
 def test_the_first_page_found_answers() -> None:

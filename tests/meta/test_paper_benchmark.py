@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import benchmarks.paper.__main__ as command
-from benchmarks.paper import tables, traces
+from benchmarks.paper import tables, traces, verdicts
 from benchmarks.paper.figure import Figure, Row
 from benchmarks.paper.systems import ALLOWED_LATENCY_S, SYSTEMS, Load, sustained
 from benchmarks.report import load_result
@@ -119,7 +119,7 @@ def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyP
     saved = {"result": {"9-measured": figure.result() | {"on": "2 cores, today"}}}
     monkeypatch.setattr(tables, "load_result", lambda name: saved)
     text = tables.section("9-measured")
-    assert "| a | 3× | ≈ 2× | +50.0 % |" in text and "*measured*" in text
+    assert "| a | 3× | ≈ 2× | +50 % |" in text and "*measured*" in text
     assert "The paper says: yes." in text and "`python -m benchmarks.paper --figures 9" in text
     assert "measured`; 2 cores, today." in text
     assert "Not run yet" in tables.section("12")
@@ -128,4 +128,21 @@ def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyP
 def test_the_saved_result_has_every_simulated_figure() -> None:
     found = load_result("paper")["result"]
     assert [name for name in command.SIMULATED if name not in found] == []
-    assert all(row in tables.summary() for row in tables.MAIN.values())
+    assert all(f"| {row} |" in verdicts.summary() for row in verdicts.MAIN.values())
+    compared = [key for key, one in found.items() if any(row["paper"] for row in one["rows"])]
+    assert sorted(verdicts.MAIN) == sorted(compared)
+
+
+def test_a_verdict_says_how_far_off_a_figure_is() -> None:
+    def said(main: float, *others: float) -> str:
+        rows = [Row(str(i), ours, "×", 1.0) for i, ours in enumerate((main, *others))]
+        return verdicts.verdict(Figure("T", "F", "simulated", [], rows).result(), "0")
+
+    assert said(1.1, 0.9) == said(1.1, 1.0, 5.0) == said(0.9) == "met"
+    assert said(1.1, 5.0) == said(1.2, 1.0) == said(0.7, 1.0) == "shape only"
+    assert said(0.6, 1.0) == said(1.4, 1.0) == "missed"
+
+
+def test_misses_come_first() -> None:
+    order = [line.split("**")[1] for line in verdicts.summary().splitlines()[2:]]
+    assert order == sorted(order, key=verdicts.VERDICTS.index)

@@ -35,6 +35,7 @@ KNOWN = {
         "12 GB/s, 312 TFLOP/s, 12.8 ms, 17.5 ms, 5.17 ms, 0.167 ms, 10.8 ms, 20.7 ms, 42.7 ms"
     ),
     "tutorial/virtual-memory.md": "31.5 GB/s, 2,039 GB/s, 3,350 GB/s, 12 GB/s",
+    "tutorial/why-cache.md": "4.8 ms, 7.3 ms",
     "tutorial/why-memory.md": "1,555 GB/s",
 }
 

@@ -1,13 +1,12 @@
-"""The site's search without the site: pages from their sources, and the theme's own worker in Node.
+"""The site's search without the site: pages from their sources, the theme's own worker in Node.
 
-Outputs of cells and the pages of the API are not in the index: both need a build that takes minutes.
+Outputs of cells and pages of the API are not in the index: both need a build that takes minutes.
 """
 
 import json
 import re
 import shutil
 import subprocess
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +40,6 @@ const { worker, index, queries } = JSON.parse(fs.readFileSync(0, "utf-8"));
 """
 
 
-@cache
 def index() -> dict[str, Any]:
     """What the worker is set up with, as `search_index.json` has it."""
     import markdown

@@ -1,0 +1,31 @@
+"""Prose of the tutorial that repeats what a cell prints: the numbers are those that it prints."""
+
+import re
+
+import pytest
+
+from scripts.docs_hooks import with_outputs
+from tests.meta.trees import ROOT
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(r'^```text title="prints"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+REPEATED = {
+    "scheduler": "66729 111834",
+    "beside-orca": "20.9 1.2 5.0 2.1 9.0 2.3 11.9 26.5 46.8 264 642 2.5",
+    "why-cache": "4.8 7.3 123 295 153",
+    "why-memory": "15728 45",
+}
+"""By page, what it says again."""
+
+
+def _numbers(text: str) -> set[str]:
+    return {found.replace(",", "") for found in re.findall(r"\d[\d,]*(?:\.\d+)?", text)}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_prose_repeats_what_cells_print(name: str) -> None:
+    page = with_outputs((ROOT / "docs" / "tutorial" / f"{name}.md").read_text("utf-8"))
+    prose, printed = _numbers(FENCED.sub("", page)), _numbers(" ".join(PRINTED.findall(page)))
+    repeated = _numbers(REPEATED[name])
+    assert repeated <= prose, "the page says it no more"
+    assert repeated <= printed
