@@ -50,6 +50,12 @@ PAGES = {
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }
+# How keys of results end, and the units that they name so.
+UNITS = {
+    "tokens per s": "tokens/s", "gb per s": "GB/s", "gflop per s": "GFLOP/s", "percent": "%",
+    "mib": "MiB", "ms": "ms", "us": "µs", "s": "s",
+}  # fmt: skip
+HEADS = (("figure", "value"), ("---", "---:"))
 # What the README shows: a result, and which of its headlines.
 IN_README = (
     ("compare_W1_bfloat16", 0),
@@ -87,7 +93,7 @@ def readme_table() -> str:
 
 
 def detail_tables() -> str:
-    """All headlines, then a section for each result, with every figure and how it was made.
+    """All headlines, where other results are, then a section for each result: every figure, folded.
 
     The comparisons with other engines have a page of their own.
     """
@@ -96,7 +102,10 @@ def detail_tables() -> str:
     for result in results:
         for what, figure in result["headline"].items():
             rows.append(f"| {what} | {_styled(figure)} | {machine_in_words(result['machine'])} |")
-    return "\n\n".join(["\n".join(rows), *map(_section, results)])
+    elsewhere = dict.fromkeys(one["name"] for one in results if one["name"] in PAGES)
+    links = [f"[{name.replace('_', ' ')}]({PAGES[name]})" for name in elsewhere]
+    here = [_section(one) for one in results if one["name"] not in PAGES]
+    return "\n\n".join(["\n".join(rows), f"On pages of their own: {', '.join(links)}.", *here])
 
 
 def startup_table() -> str:
@@ -204,16 +213,14 @@ TABLES = {
 
 def _section(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
-    name, machine = result["name"], result["machine"]
-    if name in PAGES:
-        return f"## {name.replace('_', ' ')}\n\nSee [its page]({PAGES[name]})."
+    machine, figures = result["machine"], [_in_words(*one) for one in _flat(result["result"])]
     lines = [
-        f"## {name.replace('_', ' ')}",
+        f"## {result['name'].replace('_', ' ')}",
         f"`{result['command']}`",
         f"{result['date']}, on {machine_in_words(machine)}, {machine['memory_gib']} GiB, load "
         f"average {machine['load_average'][0]}; {versions}.",
-        "| figure | value |\n|---|---:|\n"
-        + "\n".join(f"| {key} | {_cell(value)} |" for key, value in _flat(result["result"])),
+        f'??? note "{len(figures)} figures"',
+        "\n".join(f"    | {key} | {value} |" for key, value in [*HEADS, *figures]),
     ]
     return "\n\n".join(lines)
 
@@ -224,6 +231,14 @@ def _flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         name = f"{prefix}{key}".replace("_", " ")
         rows += _flat(value, f"{name}: ") if isinstance(value, dict) else [(name, value)]
     return rows
+
+
+def _in_words(key: str, value: Any) -> tuple[str, str]:
+    """A figure's name without its unit, and its value with it."""
+    for ending, unit in UNITS.items():
+        if key.endswith(f" {ending}") and isinstance(value, (int, float)):
+            return key.removesuffix(f" {ending}"), f"{_cell(value)} {unit}"
+    return key, _cell(value)
 
 
 def _cell(value: Any) -> str:

@@ -7,8 +7,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from benchmarks.tables import with_results
+from benchmarks.tables import detail_tables, with_results
 from scripts import package_map
+from scripts.contents import WORDS, chapters
 from scripts.figures.__main__ import all_figures
 from scripts.figures.svg import PHONE
 from scripts.figures_in_pages import CAPTIONS, figure, named
@@ -148,6 +149,24 @@ def test_readme_shows_the_present_results() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert readme == with_results(readme)
     assert all(f"<!-- {name}:end -->" in readme for name in ("measured", "examples"))
+
+
+def test_measured_figures_are_folded_and_have_their_units() -> None:
+    lines = detail_tables().splitlines()
+    assert any(re.fullmatch(r"    \| warm: first token \| [\d.,]+ s \|", line) for line in lines)
+    figures = [line for line in lines if line.startswith("    | ")]
+    assert len(figures) > 500
+    assert [line for line in figures if re.search(r" (ms|us|mib|percent) \|", line[:-2])] == []
+
+
+def test_minutes_count_what_a_page_shows() -> None:
+    shown = _hooks().with_code_and_results
+    text = "{{ source reference/blocks.py BlockManager.fork }}\n{{ figure queues }}\n{{ output }}\n"
+    assert "def fork(" in shown(text) and "figure" not in shown(text)
+    assert shown(text).endswith("{{ output }}\n")
+    minutes = {one.name: one.minutes() for one in chapters() if one.name == "scheduler"}
+    words = len((ROOT / "docs/tutorial/scheduler.md").read_text("utf-8").split())
+    assert minutes["scheduler"] > words / WORDS
 
 
 def test_the_paper_s_numbers_lie_over_our_plots() -> None:
