@@ -42,7 +42,7 @@ GPUS = {
 """Gigabytes by their names. A card of 40 GB has about 40 x 2^30 bytes (a B200 is also announced
 with 192 GB, and sold with 180)."""
 PAPER = {"context": 512, "limit": 2048, "batch": 32}
-"""Of OPT-13B on an A100 with 40 GB: a request of ShareGPT's mean length, and OPT's longest."""
+"""ShareGPT's mean length, about, and OPT's longest: for OPT-13B on an A100 with 40 GB."""
 BITS = {"bfloat16": 16, "fp8 or int8": 8}
 CONTEXTS = (64, 65536)
 """The least and the most tokens of a sequence; sliders go by quarters of powers of two."""
