@@ -1,10 +1,25 @@
 """Names of this engine's functions, settings and metrics in pages that compare it with vLLM."""
 
+import argparse
 import ast
+import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 
+from jax_engine import SamplingParams
+from jax_engine.commands import serve_flags
+from jax_engine.config.engine_args import EngineArgs
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.engine.stats import (
+    EngineStats,
+    RequestRecorder,
+    cache_config_info,
+    lora_requests_info,
+)
+from jax_engine.serving import stat_loggers
 from tests.meta.trees import ROOT
 
 TUTORIAL = ROOT / "docs" / "tutorial"
@@ -39,3 +54,41 @@ def test_functions_of_the_walk_down_exist() -> None:
     found = set(last_column("from-generate-down.md"))
     assert len(found) > 15
     assert found - defined() == set()
+
+
+def table_of_symptoms() -> list[list[str]]:
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8")
+    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    return [[*row] for row in rows[1:]]
+
+
+def settings() -> set[str]:
+    """Of the engine, of a request and of speculation; and the server's flags."""
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    serve_flags.add_arguments(parser)
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    classes = EngineArgs, SamplingParams, SpeculativeConfig
+    return flags | {one.name for cls in classes for one in fields(cls)}
+
+
+def metrics() -> set[str]:
+    """Names that `LLM.get_metrics` and the server give, without their prefix."""
+    nothing = EngineStats(**{one.name: 1 for one in fields(EngineStats)})
+    found = [
+        *RequestRecorder(num_speculative_tokens=1).metrics(nothing, "model"),
+        cache_config_info(EngineConfig(), num_gpu_blocks=1, max_model_len=1),
+        lora_requests_info(1, [], 0.0),
+    ]
+    server = inspect.getsource(stat_loggers)
+    return {one.name.removeprefix("vllm:") for one in found} | set(
+        re.findall(r'"vllm:(\w+)"', server)
+    )
+
+
+def test_settings_and_metrics_of_the_symptoms_exist() -> None:
+    rows = table_of_symptoms()
+    assert len(rows) > 15
+    named = {name for row in rows for name in re.findall(r"`(-{0,2}[a-z][a-z_-]+)`", row[2])}
+    assert len(named) > 20 and named - settings() == set()
+    watched = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[3])}
+    assert len(watched) > 12 and watched - metrics() == {"finished_reason"}
