@@ -3,10 +3,14 @@
 import argparse
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
+
+import pytest
 
 from jax_engine import SamplingParams
 from jax_engine.commands import serve_flags
@@ -20,9 +24,12 @@ from jax_engine.engine.stats import (
     lora_requests_info,
 )
 from jax_engine.serving import stat_loggers
+from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
 
 TUTORIAL = ROOT / "docs" / "tutorial"
+BOX = "## In the paper, in vLLM, here\n"
+NAME = re.compile(r"`([a-z][\w:]*)`")
 
 
 @cache
@@ -80,9 +87,12 @@ def metrics() -> set[str]:
         lora_requests_info(1, [], 0.0),
     ]
     server = inspect.getsource(stat_loggers)
-    return {one.name.removeprefix("vllm:") for one in found} | set(
-        re.findall(r'"vllm:(\w+)"', server)
-    )
+    ours = re.findall(r'"(num_\w+)"', server)
+    return {
+        *(one.name.removeprefix("vllm:") for one in found),
+        *re.findall(r'"vllm:(\w+)"', server),
+        *(f"jax_engine:{name}" for name in ours),
+    }
 
 
 def test_settings_and_metrics_of_the_symptoms_exist() -> None:
@@ -92,3 +102,49 @@ def test_settings_and_metrics_of_the_symptoms_exist() -> None:
     assert len(named) > 20 and named - settings() == set()
     watched = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[3])}
     assert len(watched) > 12 and watched - metrics() == {"finished_reason"}
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))["0.33.0"]
+    own = {name for row in rows for name in re.findall(r"`([a-z_-]+)` †", row[2])}
+    assert named - set(theirs["settings"]) == own == {"warmup", "--max-waiting", "cudagraph_mode"}
+    assert watched - set(theirs["metrics"]) == {"finished_reason"}
+
+
+BOXES = [path for path in sorted(TUTORIAL.glob("*.md")) if BOX in path.read_text("utf-8")]
+
+
+def rows_of_box(page: Path) -> dict[str, tuple[set[str], set[str]]]:
+    """Settings and metrics of each row: the paper, vLLM 0.2.0, vLLM V1, here."""
+    box = page.read_text("utf-8").partition(BOX)[2].partition("\n!!! ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", box, re.MULTILINE)
+    return {
+        who.partition(",")[0]: (set(NAME.findall(given)), set(NAME.findall(seen)))
+        for who, given, seen in rows
+    }
+
+
+def test_each_mechanism_has_its_box() -> None:
+    assert [path.stem for path in BOXES] == [
+        "adapters",
+        "block-manager",
+        "chunked-prefill",
+        "prefix-caching",
+        "sampling",
+        "scheduler",
+        "several-devices",
+        "sharing",
+        "speculation",
+        "swap-or-recompute",
+    ]
+
+
+@pytest.mark.parametrize("page", BOXES, ids=lambda path: path.stem)
+def test_names_in_boxes_are_those_of_each_engine(page: Path) -> None:
+    """vLLM's are what its own sources name: `tests/golden/make_vllm_names.py`."""
+    rows = rows_of_box(page)
+    assert list(rows) == ["paper", "vLLM 0.2.0", "vLLM V1", "here"]
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    for who, version in (("vLLM 0.2.0", "0.2.0"), ("vLLM V1", "0.33.0")):
+        given, seen = rows[who]
+        assert given - set(theirs[version]["settings"]) == set()
+        assert seen - set(theirs[version]["metrics"]) == set()
+    given, seen = rows["here"]
+    assert given - settings() == set() and seen - metrics() == set()
