@@ -1,61 +1,14 @@
 """Finds the family for an architecture name of `config.json`."""
 
 import difflib
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jax_engine.errors import ConfigError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.checkpoints.file_schema import checked
-from jax_engine.models.families import (
-    baichuan,
-    bloom,
-    cohere,
-    cohere2,
-    deepseek_v2,
-    deepseek_v3,
-    exaone4,
-    falcon,
-    gemma,
-    gemma2,
-    gemma3,
-    glm,
-    glm4,
-    glm4_moe,
-    glm4_moe_lite,
-    gpt2,
-    gpt_bigcode,
-    gpt_neox,
-    gpt_oss,
-    gptj,
-    granite,
-    granitemoe,
-    internlm,
-    llama,
-    minicpm,
-    minicpm3,
-    ministral3,
-    mistral,
-    mixtral,
-    mpt,
-    nemotron,
-    olmo,
-    olmo2,
-    olmo3,
-    olmoe,
-    opt,
-    phi,
-    phi3,
-    qwen,
-    qwen2,
-    qwen2_moe,
-    qwen3,
-    qwen3_moe,
-    smollm3,
-    stablelm,
-    starcoder2,
-)
 from jax_engine.models.families.hf_config import FILE, token_ids
 from jax_engine.models.hf_fields import check_fields, check_rotation, with_known_names
 from jax_engine.models.hf_schemas import (
@@ -68,20 +21,18 @@ from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.pooling_heads import head_config, split_architecture
 from jax_engine.weights.transforms import Declaration
 
+FOLDER = "jax_engine.models.families"
+
 
 class Family(Protocol):
     """The declarations of a file under families/ (docs/tutorial/add-a-model.md).
 
     Attributes:
-        ARCHITECTURES: the names in `config.json`'s `architectures`.
         Fields: the schema of `config.json`.
         specification: makes the decoder's layers of these fields. Raises ConfigError for a variant
             that the engine does not compute.
         weights: how tensors of the checkpoint make each module of the decoder.
     """
-
-    @property
-    def ARCHITECTURES(self) -> tuple[str, ...]: ...
 
     @property
     def Fields(self) -> type[Any]: ...
@@ -91,61 +42,70 @@ class Family(Protocol):
     def weights(self, spec: ModelSpec) -> Mapping[str, Declaration]: ...
 
 
-MODULES: tuple[Family, ...] = (
-    deepseek_v2,
-    deepseek_v3,
-    baichuan,
-    bloom,
-    cohere,
-    cohere2,
-    exaone4,
-    falcon,
-    gemma,
-    gemma2,
-    gemma3,
-    glm,
-    glm4,
-    glm4_moe,
-    glm4_moe_lite,
-    gpt2,
-    gpt_bigcode,
-    gpt_neox,
-    gpt_oss,
-    gptj,
-    granite,
-    granitemoe,
-    internlm,
-    llama,
-    minicpm,
-    minicpm3,
-    ministral3,
-    mistral,
-    mixtral,
-    mpt,
-    nemotron,
-    olmo,
-    olmo2,
-    olmo3,
-    olmoe,
-    opt,
-    phi,
-    phi3,
-    qwen,
-    qwen2,
-    qwen2_moe,
-    qwen3,
-    qwen3_moe,
-    smollm3,
-    stablelm,
-    starcoder2,
-)
-FAMILIES: dict[str, Family] = {name: one for one in MODULES for name in one.ARCHITECTURES}
+# What `architectures` in `config.json` may say, and the module of families/ that declares it.
+FAMILIES: dict[str, str] = {
+    "BaichuanForCausalLM": "baichuan",
+    "BaiChuanForCausalLM": "baichuan",
+    "BloomForCausalLM": "bloom",
+    "CohereForCausalLM": "cohere",
+    "Cohere2ForCausalLM": "cohere2",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "Exaone4ForCausalLM": "exaone4",
+    "FalconForCausalLM": "falcon",
+    "RWForCausalLM": "falcon",
+    "GemmaForCausalLM": "gemma",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3TextModel": "gemma3",
+    "GlmForCausalLM": "glm",
+    "Glm4ForCausalLM": "glm4",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
+    "GPT2LMHeadModel": "gpt2",
+    "GPTBigCodeForCausalLM": "gpt_bigcode",
+    "GPTNeoXForCausalLM": "gpt_neox",
+    "GptOssForCausalLM": "gpt_oss",
+    "GPTJForCausalLM": "gptj",
+    "GraniteForCausalLM": "granite",
+    "GraniteMoeForCausalLM": "granitemoe",
+    "GraniteMoeSharedForCausalLM": "granitemoe",
+    "InternLMForCausalLM": "internlm",
+    "LlamaForCausalLM": "llama",
+    "LLaMAForCausalLM": "llama",
+    "AquilaForCausalLM": "llama",
+    "AquilaModel": "llama",
+    "MiniCPMForCausalLM": "minicpm",
+    "MiniCPM3ForCausalLM": "minicpm3",
+    "Ministral3ForCausalLM": "ministral3",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "MPTForCausalLM": "mpt",
+    "MptForCausalLM": "mpt",
+    "NemotronForCausalLM": "nemotron",
+    "OlmoForCausalLM": "olmo",
+    "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo3",
+    "OlmoeForCausalLM": "olmoe",
+    "OPTForCausalLM": "opt",
+    "PhiForCausalLM": "phi",
+    "Phi3ForCausalLM": "phi3",
+    "QWenLMHeadModel": "qwen",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "SmolLM3ForCausalLM": "smollm3",
+    "StableLmForCausalLM": "stablelm",
+    "StableLMEpochForCausalLM": "stablelm",
+    "Starcoder2ForCausalLM": "starcoder2",
+}
 
 
 def family_of(architecture: str) -> Family:
-    """The family of an architecture. Raises ConfigError that lists the known ones."""
-    family = FAMILIES.get(architecture)
-    if family is None:
+    """Imports the family of an architecture. Raises ConfigError that lists the known ones."""
+    module = FAMILIES.get(architecture)
+    if module is None:
         near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.8)
         hint = f" The nearest name is {near[0]}." if near else ""
         raise ConfigError(
@@ -153,7 +113,7 @@ def family_of(architecture: str) -> Family:
             f"{', '.join(sorted(FAMILIES))}.{hint} "
             "Adding one takes a file in jax_engine/models/families/."
         )
-    return family
+    return cast(Family, importlib.import_module(f"{FOLDER}.{module}"))
 
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax_engine.model_spec import LayerSpec, ModelSpec
 from jax_engine.models.model_config import ModelConfig
-from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
+from jax_engine.models.registry import FAMILIES, config_from_hf, family_of
 from tests.golden.families.checkpoints import cases
 
 DEPTH = 24  # layers: a multiple of the periods of all families
@@ -77,19 +77,20 @@ def families() -> tuple[Family, ...]:
     """Every family, in the order of the registry."""
     every = cases()
     found = []
-    for module in MODULES:
-        name: str = module.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
-        own = tuple(case for case, made in every.items() if _module(made["config"]) is module)
+    for name in dict.fromkeys(FAMILIES.values()):
+        architectures = tuple(one for one in FAMILIES if FAMILIES[one] == name)
+        own = tuple(case for case in every if _architecture(every[case]["config"]) in architectures)
         raw = [every[case]["config"] for case in own] or WITHOUT_CASES[name]
-        title, _, special = (module.__doc__ or "").strip().partition(":")
+        title, _, special = (family_of(architectures[0]).__doc__ or "").strip().partition(":")
         special = " ".join(special.split("\n\n")[0].split())
         configs = tuple(config_from_hf(deepened(one)) for one in raw)
-        found.append(Family(name, title, special, module.ARCHITECTURES, own, configs))
+        found.append(Family(name, title, special, architectures, own, configs))
     return tuple(found)
 
 
-def _module(config: Mapping[str, Any]) -> Any:
-    return FAMILIES[config["architectures"][0]]
+def _architecture(config: Mapping[str, Any]) -> str:
+    name: str = config["architectures"][0]
+    return name
 
 
 def deepened(config: Mapping[str, Any]) -> dict[str, Any]:

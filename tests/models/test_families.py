@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
+from jax_engine.models.registry import FAMILIES, config_from_hf
 from jax_engine.worker import step_shape
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens
 from tests.golden.families.first_cases import FIRST
@@ -66,7 +66,7 @@ def test_every_family_has_three_shapes() -> None:
         kind = spec.width, spec.num_layers, spec.num_kv_heads, spec.vocab_size, one.qkv_bias
         shapes.setdefault(FAMILIES[case["config"]["architectures"][0]], set()).add(kind)
     without = {FAMILIES[isomorph(name)[1]["architectures"][0]] for name in ISOMORPHS}
-    assert set(shapes) | without == set(MODULES)
+    assert set(shapes) | without == {*FAMILIES.values()}
     few = {one for one, kinds in shapes.items() if len(kinds) < 3}
     assert not few, few
 

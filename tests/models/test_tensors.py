@@ -6,7 +6,7 @@ import pytest
 
 from jax_engine.models.leaves import abstract_leaves, transforms_of
 from jax_engine.models.model_loader import abstract_decoder
-from jax_engine.models.registry import FAMILIES, config_from_hf
+from jax_engine.models.registry import config_from_hf, family_of
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph
 
@@ -15,7 +15,7 @@ CASES = cases()
 
 def asked_for(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """The tensors that a model with this config.json is loaded from, each with its shape."""
-    family, spec = FAMILIES[config["architectures"][0]], config_from_hf(config).spec
+    family, spec = family_of(config["architectures"][0]), config_from_hf(config).spec
     leaves = abstract_leaves(abstract_decoder(spec, "float32")[1], spec)
     found = {}
     for leaf, transform in transforms_of(leaves, family.weights(spec)).items():

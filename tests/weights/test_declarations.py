@@ -112,7 +112,7 @@ def load_as(
     (folder / "config.json").write_text(json.dumps(CONFIG))
     save_file(tensors, folder / "model.safetensors")
     with monkeypatch.context() as patch:
-        family = registry.FAMILIES["LlamaForCausalLM"]
+        family = registry.family_of("LlamaForCausalLM")
         patch.setattr(family, "weights", lambda c, of=llama.weights: {**of(c), **declared})
         return load_model(str(folder))
 

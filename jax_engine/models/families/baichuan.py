@@ -11,7 +11,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, UnitRows
 
-ARCHITECTURES = ("BaichuanForCausalLM", "BaiChuanForCausalLM")
 VOCABULARY_OF_2 = 125696  # no field of config.json tells Baichuan 2 from 1
 
 

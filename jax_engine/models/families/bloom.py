@@ -9,8 +9,6 @@ from jax_engine.models.families.hf_config import require
 from jax_engine.models.hf_schemas import Epsilon
 from jax_engine.weights.transforms import Declaration, ungrouped
 
-ARCHITECTURES = ("BloomForCausalLM",)
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json."""

@@ -8,8 +8,6 @@ from jax_engine.models.families.neighbours import qkv_in_halves
 from jax_engine.models.hf_schemas import Epsilon, LlamaFields, Theta
 from jax_engine.weights.transforms import Declaration, rope_halves_of_norm
 
-ARCHITECTURES = ("CohereForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and Cohere's own."""

@@ -7,7 +7,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
 from jax_engine.models.hf_schemas import Theta
 
-ARCHITECTURES = ("Cohere2ForCausalLM",)
 weights = cohere.weights
 
 

@@ -14,7 +14,6 @@ from jax_engine.models.families.experts import expert_weights, shared_weights, w
 from jax_engine.models.families.hf_config import FILE, require
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("DeepseekV2ForCausalLM",)
 METHODS = ("greedy", "group_limited_greedy")
 
 

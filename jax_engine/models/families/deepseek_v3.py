@@ -9,8 +9,6 @@ from jax_engine.models.families import deepseek_v2
 from jax_engine.models.families.hf_config import require
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("DeepseekV3ForCausalLM",)
-
 
 class Fields(deepseek_v2.Fields, frozen=True):
     """V2's fields, of which a few have other defaults."""

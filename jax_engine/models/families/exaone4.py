@@ -13,9 +13,6 @@ from jax_engine.models.families.qwen3 import head_norms
 from jax_engine.models.hf_schemas import Epsilon, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Exaone4ForCausalLM",)
-
-
 Word = Annotated[str, Meta(pattern="^[LG]+$")]
 Period = Annotated[int, Meta(ge=0)]
 

@@ -18,8 +18,6 @@ from jax_engine.models.families.hf_config import (
 from jax_engine.models.hf_schemas import Epsilon, RopeFields, Theta
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("FalconForCausalLM", "RWForCausalLM")
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json."""

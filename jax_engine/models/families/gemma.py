@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import activation_from_hf, require_one
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import AddOne, Declaration
 
-ARCHITECTURES = ("GemmaForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields. `hidden_act` is overridden: old files say "gelu" and mean the tanh kind."""

@@ -7,8 +7,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, windows_of
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Gemma2ForCausalLM",)
-
 
 class Fields(gemma.Fields, frozen=True):
     """Gemma's fields, the caps and the windows."""

@@ -19,8 +19,6 @@ from jax_engine.models.families.qwen3 import head_norms
 from jax_engine.models.hf_schemas import Theta
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Gemma3ForCausalLM", "Gemma3TextModel")
-
 
 class Fields(gemma2.Fields, frozen=True):
     """Gemma 2's fields with other defaults, and the RoPE of layers with a window."""

@@ -9,8 +9,6 @@ from jax_engine.models.families.neighbours import qkv_in_halves
 from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("GlmForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the rotated part; `attention_bias` is about q, k and v only."""

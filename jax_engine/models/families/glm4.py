@@ -5,7 +5,6 @@ from jax_engine.models.families import glm
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Glm4ForCausalLM",)
 Fields = glm.Fields
 
 

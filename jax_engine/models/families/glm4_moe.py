@@ -12,8 +12,6 @@ from jax_engine.models.families.qwen3 import head_norms
 from jax_engine.models.hf_schemas import Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Glm4MoeForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the experts; `attention_bias` is about q, k and v only."""

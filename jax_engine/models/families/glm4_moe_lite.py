@@ -6,7 +6,6 @@ from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import deepseek_v2, deepseek_v3
 from jax_engine.models.families.hf_config import FILE, require
 
-ARCHITECTURES = ("Glm4MoeLiteForCausalLM",)
 weights = deepseek_v3.weights
 DENSE, SPARSE = "dense", "sparse"
 

@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import activation_from_hf, require
 from jax_engine.models.hf_schemas import Epsilon
 from jax_engine.weights.transforms import Declaration, Transpose
 
-ARCHITECTURES = ("GPT2LMHeadModel",)
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json."""

@@ -4,8 +4,6 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gpt2
 from jax_engine.weights.transforms import Declaration, ungrouped
 
-ARCHITECTURES = ("GPTBigCodeForCausalLM",)
-
 
 class Fields(gpt2.Fields, frozen=True):
     """GPT-2's fields, and whether there is only one KV head."""

@@ -14,8 +14,6 @@ from jax_engine.models.families.hf_config import (
 from jax_engine.models.hf_schemas import Epsilon, Fraction, RopeFields, Theta
 from jax_engine.weights.transforms import Declaration, ungrouped
 
-ARCHITECTURES = ("GPTNeoXForCausalLM",)
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json, with the older names of rotary fields."""

@@ -10,9 +10,6 @@ from jax_engine.models.families.hf_config import FULL, SLIDING, require, windows
 from jax_engine.models.hf_schemas import LlamaFields, RopeFields, Theta
 from jax_engine.weights.transforms import Declaration, Transpose, ungrouped
 
-ARCHITECTURES = ("GptOssForCausalLM",)
-
-
 # Of a config.json that says nothing of the rotary embedding
 ROPE = RopeFields(
     rope_type="yarn",

@@ -18,8 +18,6 @@ from jax_engine.models.families.neighbours import qkv_in_halves
 from jax_engine.models.hf_schemas import Epsilon
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("GPTJForCausalLM",)
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json."""

@@ -6,7 +6,6 @@ from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.hf_schemas import LlamaFields
 
-ARCHITECTURES = ("GraniteForCausalLM",)
 weights = llama.weights
 
 

@@ -8,8 +8,6 @@ from jax_engine.models.families import granite, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
-
 
 class Fields(granite.Fields, frozen=True):
     """Granite's fields and the experts; `shared_intermediate_size` 0 is no shared network."""

@@ -8,7 +8,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require_one_of
 from jax_engine.models.hf_schemas import LlamaFields, Theta
 
-ARCHITECTURES = ("InternLMForCausalLM",)
 weights = llama.weights
 
 

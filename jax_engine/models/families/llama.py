@@ -10,7 +10,6 @@ from jax_engine.models.families.hf_config import (
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Concatenate, Declaration
 
-ARCHITECTURES = ("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM", "AquilaModel")
 Fields = LlamaFields
 
 

@@ -9,7 +9,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
 from jax_engine.models.hf_schemas import LlamaFields
 
-ARCHITECTURES = ("MiniCPMForCausalLM",)
 weights = llama.weights
 
 

@@ -7,7 +7,6 @@ from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import latent
 from jax_engine.models.families.changed import changed
 
-ARCHITECTURES = ("MiniCPM3ForCausalLM",)
 weights = functools.partial(latent.weights, interleaved=False)
 
 

@@ -12,7 +12,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FILE
 from jax_engine.models.hf_schemas import Epsilon, RopeFields
 
-ARCHITECTURES = ("Ministral3ForCausalLM",)
 weights = llama.weights
 
 

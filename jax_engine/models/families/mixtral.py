@@ -8,8 +8,6 @@ from jax_engine.models.families.experts import expert_weights
 from jax_engine.models.hf_schemas import Epsilon, Theta
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("MixtralForCausalLM",)
-
 
 class Fields(mistral.Fields, frozen=True):
     """Mistral's fields and the experts."""

@@ -17,7 +17,6 @@ from jax_engine.models.families.hf_config import require, require_one_of
 from jax_engine.models.hf_schemas import Epsilon
 from jax_engine.weights.transforms import Declaration, Flat
 
-ARCHITECTURES = ("MPTForCausalLM", "MptForCausalLM")
 MULTI_QUERY = "multiquery_attention"
 ATTENTION = ("multihead_attention", "grouped_query_attention", MULTI_QUERY)
 NORMS = ("low_precision_layernorm", "layernorm")

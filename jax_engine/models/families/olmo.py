@@ -7,8 +7,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Constant, Declaration
 
-ARCHITECTURES = ("OlmoForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields, and the bound of queries, keys and values."""

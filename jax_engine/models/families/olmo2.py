@@ -6,8 +6,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
-ARCHITECTURES = ("Olmo2ForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields with another default."""

@@ -15,7 +15,6 @@ from jax_engine.models.families.hf_config import (
 )
 from jax_engine.models.hf_schemas import Theta
 
-ARCHITECTURES = ("Olmo3ForCausalLM",)
 PERIOD = 4
 weights = olmo2.weights
 

@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import require
 from jax_engine.models.hf_schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
-ARCHITECTURES = ("OlmoeForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the experts."""

@@ -7,7 +7,6 @@ from jax_engine.models.checkpoints.file_schema import Size
 from jax_engine.models.families.hf_config import activation_from_hf, require
 from jax_engine.weights.transforms import Concatenate, Declaration, split
 
-ARCHITECTURES = ("OPTForCausalLM",)
 UNUSED = 2  # rows before that of position 0
 
 

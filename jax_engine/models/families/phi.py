@@ -7,8 +7,6 @@ from jax_engine.models.families.hf_config import activation_from_hf, partial_fac
 from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Repeat
 
-ARCHITECTURES = ("PhiForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and Phi's own."""

@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Phi3ForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields, a window, and how much of a head is rotated."""

@@ -10,8 +10,6 @@ from jax_engine.models.families.hf_config import require
 from jax_engine.models.hf_schemas import Epsilon, LlamaFields, Theta
 from jax_engine.weights.transforms import Concatenate, Declaration
 
-ARCHITECTURES = ("QWenLMHeadModel",)
-
 
 class Fields(msgspec.Struct, frozen=True):
     """config.json. Dynamic NTK and log-n scaling are not read: they begin beyond `seq_length`."""

@@ -12,8 +12,6 @@ from jax_engine.models.families.experts import expert_weights, shared_weights, w
 from jax_engine.models.families.hf_config import FULL, SLIDING
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Qwen2MoeForCausalLM",)
-
 
 class Fields(qwen2.Fields, frozen=True):
     """Qwen 2's fields and the experts."""

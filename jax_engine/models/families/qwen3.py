@@ -6,8 +6,6 @@ from jax_engine.models.families import llama, qwen2
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration, Repeat
 
-ARCHITECTURES = ("Qwen3ForCausalLM",)
-
 
 class Fields(qwen2.Fields, frozen=True):
     """Qwen 2's fields with other defaults."""

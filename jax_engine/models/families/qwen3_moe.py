@@ -9,8 +9,6 @@ from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import with_experts
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Qwen3MoeForCausalLM",)
-
 
 class Fields(qwen2_moe.Fields, qwen3.Fields, frozen=True):
     """The fields of Qwen 2 with experts; transformers 5 gives `num_experts` Mixtral's name."""

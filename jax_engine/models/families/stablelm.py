@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.hf_schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Stack
 
-ARCHITECTURES = ("StableLmForCausalLM", "StableLMEpochForCausalLM")
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and StableLM's own."""

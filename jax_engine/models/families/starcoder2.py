@@ -8,8 +8,6 @@ from jax_engine.models.families.hf_config import activation_from_hf
 from jax_engine.models.hf_schemas import Epsilon, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
-ARCHITECTURES = ("Starcoder2ForCausalLM",)
-
 
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and StarCoder's own."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from jax_engine.models.hf_fields import SYNONYMS
-from jax_engine.models.registry import FAMILIES
+from jax_engine.models.registry import family_of
 from tests.golden.families.checkpoints import HERE, cases
 
 FILE = HERE / "defaults.json"
@@ -53,7 +53,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 def fields_of(config: dict[str, Any]) -> list[str]:
     """The fields that the family of a config.json reads, and that the file may lack."""
-    family = FAMILIES[config["architectures"][0]]
+    family = family_of(config["architectures"][0])
     return [one.encode_name for one in msgspec.structs.fields(family.Fields) if not one.required]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import transformers
 
-from jax_engine.models.registry import FAMILIES
+from jax_engine.models.registry import family_of
 from tests.golden.families import make
 from tests.golden.families.first_cases import FALCON, FIRST, Cases
 
@@ -50,7 +50,7 @@ def spare(folder: Path, kind: str) -> dict[str, Any]:
     """Takes from config.json what it may lack: what is at the class's default."""
     file = folder / "config.json"
     config = json.loads(file.read_text())
-    fields = msgspec.structs.fields(FAMILIES[config["architectures"][0]].Fields)
+    fields = msgspec.structs.fields(family_of(config["architectures"][0]).Fields)
     needed = {one.encode_name for one in fields if one.required} | {"architectures", "model_type"}
     defaults = getattr(transformers, f"{kind}Config")().to_dict()
     return {k: v for k, v in config.items() if k in needed or defaults.get(k, ...) != v}
