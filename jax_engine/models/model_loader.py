@@ -58,6 +58,7 @@ from jax_engine.parallel.partition import (
     with_whole_rows,
 )
 from jax_engine.weights.format import WeightFormat
+from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 
 if TYPE_CHECKING:
@@ -185,118 +186,173 @@ def open_model(
     """
     source = _find(model, load_format, hub)
     gguf = open_gguf(source) if source.is_file() else None
-    config = read_config(source, gguf, hf_overrides)
+    config = _for_length(read_config(source, gguf, hf_overrides), max_model_len)
+    if enable_expert_parallel:
+        config = dataclasses.replace(config, spec=with_dealt_experts(config.spec))
+    if in_order_of_devices and tensor_parallel_size == 1:
+        config = dataclasses.replace(config, spec=in_leaves(config.spec))
+    whole = _abstract(config, dtype, batch_invariant)
+    if load_format != "dummy":
+        whole = _with_tensors(whole, open_source(source, gguf, config, quantization))
+    layers = _stage(whole, stage)
+    if tensor_parallel_size == 1:
+        part = _in_codes(layers, quantization)
+    else:
+        part = _share(layers, tensor_parallel_size, quantization)
+    abstract = LoadedModel(
+        config=part.config,
+        graphdef=part.graphdef,
+        params=part.params,
+        source=source,
+        num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in whole.leaves.values()),
+        num_bytes=part.num_bytes * tensor_parallel_size,
+        head=_head(part.config, part.tensors, seed),
+        kv_scales=part.kv_scales,
+        mesh=part.mesh,
+        whole=part.all_layers,
+        shares=part.shares,
+    )
+    if this_device().in_host_memory:
+        what = f"{abstract.num_parameters} parameters in {config.spec.num_layers} layers"
+        check_fits(what, abstract.num_bytes * whole.num_bytes // layers.num_bytes)  # of all stages
+    return ModelFiles(abstract, part.leaves, gguf, part.tensors, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A part of a model, with shapes in place of weights: all of it, a stage, or a share of these.
+
+    Attributes:
+        params: the shapes, as `LoadedModel.params`.
+        leaves: its parameters by name.
+        tensors: the source of the weights of all devices that share this part.
+        kv_scales, mesh, shares: as of `LoadedModel`.
+        all_layers: as `LoadedModel.whole`.
+    """
+
+    config: ModelConfig
+    dtype: Any
+    batch_invariant: bool
+    graphdef: Any
+    params: nnx.State
+    leaves: dict[str, Leaf]
+    tensors: CheckedTensors | None = None
+    kv_scales: np.ndarray | None = None
+    mesh: DeviceMesh | None = None
+    shares: Shares | None = None
+    all_layers: ModelConfig | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(leaf.num_bytes for leaf in self.leaves.values())
+
+
+def _for_length(config: ModelConfig, max_model_len: int | None) -> ModelConfig:
+    """The configuration for contexts up to this length, or the model's longest if None."""
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
-    if enable_expert_parallel:
-        spec = with_dealt_experts(spec)
-    if in_order_of_devices and tensor_parallel_size == 1:
-        spec = in_leaves(spec)
-    config = dataclasses.replace(config, spec=spec)
-    graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
-    leaves = abstract_leaves(state, spec)
-    tensors, kv_scales = None, None
-    if load_format != "dummy":
-        tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
-        starts = starts_of_layers(tensors.transforms.values())
-        kv_scales = read_scales(tensors.source, starts, spec)
-    num_parameters = sum(math.prod(leaf.matrix.shape) for leaf in leaves.values())
-    whole, of_whole = None, sum(leaf.num_bytes for leaf in leaves.values())
-    layers = layers_of_stages(spec.num_layers, stage[1])[stage[0]]
-    if stage[1] > 1:
-        whole, spec = config, staged(spec, layers)
-        config = dataclasses.replace(config, spec=spec)
-        graphdef, state = abstract_decoder(spec, dtype, batch_invariant)
-        leaves = abstract_leaves(state, spec)
-        if tensors is not None:
-            transforms = transforms_of(leaves, config.weights)
-            tensors = dataclasses.replace(tensors, transforms=transforms)
-        if kv_scales is not None:
-            kv_scales = kv_scales[layers.start : layers.stop]
-    of_stage = sum(leaf.num_bytes for leaf in leaves.values())
-    share, shares = spec, None
-    coded = _coded(quantization, tensors, leaves)
-    if tensor_parallel_size > 1:
-        rank, size = own_rank(), tensor_parallel_size
-        check_size(spec, size)
-        cuts = cuts_of(shapes_of(leaves), spec, size)
-        spec = with_whole_rows(spec, in_whole_rows(coded, cuts))
-        share = divided(spec, size)
-        held_by = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
-        graphdef, state = abstract_decoder(share, dtype)
-        shares = shares_of(held_by, spec, leaves, abstract_leaves(state, share))
-        coded = _coded(quantization, tensors, shares.leaves, shares)
-    own = leaves if shares is None else shares.leaves
-    if coded and batch_invariant:
+    return dataclasses.replace(config, spec=spec)
+
+
+def _abstract(config: ModelConfig, dtype: Any, batch_invariant: bool) -> _Part:
+    """The layers of a configuration, without a source of weights."""
+    graphdef, params = abstract_decoder(config.spec, dtype, batch_invariant)
+    leaves = abstract_leaves(params, config.spec)
+    return _Part(config, dtype, batch_invariant, graphdef, params, leaves)
+
+
+def _with_tensors(whole: _Part, source: TensorSource) -> _Part:
+    """The whole model with its tensors, checked, and the scales of its KV cache."""
+    tensors = checked_tensors(source, whole.config, whole.leaves)
+    starts = starts_of_layers(tensors.transforms.values())
+    kv_scales = read_scales(tensors.source, starts, whole.config.spec)
+    return dataclasses.replace(whole, tensors=tensors, kv_scales=kv_scales)
+
+
+def _stage(whole: _Part, stage: tuple[int, int]) -> _Part:
+    """The layers of one stage of so many. Raises ConfigError for more stages than layers."""
+    number, num_stages = stage
+    config = whole.config
+    layers = layers_of_stages(config.spec.num_layers, num_stages)[number]
+    if num_stages == 1:
+        return whole
+    config = dataclasses.replace(config, spec=staged(config.spec, layers))
+    part = _abstract(config, whole.dtype, whole.batch_invariant)
+    part = dataclasses.replace(part, all_layers=whole.config)
+    if whole.tensors is not None:
+        transforms = transforms_of(part.leaves, config.weights)
+        tensors = dataclasses.replace(whole.tensors, transforms=transforms)
+        part = dataclasses.replace(part, tensors=tensors)
+    if whole.kv_scales is not None:
+        kv_scales = whole.kv_scales[layers.start : layers.stop]
+        part = dataclasses.replace(part, kv_scales=kv_scales)
+    return part
+
+
+def _share(part: _Part, size: int, quantization: str | None) -> _Part:
+    """One share of a part that `size` devices share. Raises ConfigError if they cannot."""
+    rank, spec = own_rank(), part.config.spec
+    check_size(spec, size)
+    cuts = cuts_of(shapes_of(part.leaves), spec, size)
+    spec = with_whole_rows(spec, in_whole_rows(_coded(part, quantization), cuts))
+    mesh = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
+    own = _abstract(_divided(part.config, size, spec), part.dtype, part.batch_invariant)
+    shares = shares_of(mesh, spec, part.leaves, own.leaves)
+    own = _in_codes(dataclasses.replace(own, tensors=part.tensors, shares=shares), quantization)
+    held, heads = _held(spec, own.config.spec, mesh)
+    all_layers = part.all_layers and _divided(part.all_layers, size)
+    return dataclasses.replace(
+        own,
+        config=dataclasses.replace(part.config, spec=held, whole=spec),
+        params=jax.tree.map(mesh.abstract, own.params),
+        kv_scales=None if part.kv_scales is None else part.kv_scales[:, :, heads],
+        mesh=mesh if isinstance(mesh, DeviceMesh) else None,
+        shares=dataclasses.replace(shares, leaves=own.leaves),
+        all_layers=all_layers,
+    )
+
+
+def _divided(config: ModelConfig, size: int, spec: ModelSpec | None = None) -> ModelConfig:
+    """The configuration of one of `size` shares; with `spec` in place of its own."""
+    return dataclasses.replace(config, spec=divided(spec or config.spec, size))
+
+
+def _in_codes(part: _Part, quantization: str | None) -> _Part:
+    """The part with those leaves in codes that this device holds so."""
+    coded = _coded(part, quantization)
+    if not coded:
+        return part
+    if part.batch_invariant:
         raise ConfigError(
             "batch_invariant needs weights that are held as numbers on this device, and these are "
             f"codes (quantization={quantization!r}): give quantization={DEQUANTIZED!r}, or leave "
             "batch_invariant out"
         )
-    if coded:
-        graphdef, state = with_formats(graphdef, state, coded)
-        own = abstract_leaves(state, share)
-    mesh = None
-    if shares is not None:
-        shares = dataclasses.replace(shares, leaves=own)
-        state = jax.tree.map(shares.mesh.abstract, state)
-        mesh, held, heads = _held(spec, share, shares.mesh)
-        config = dataclasses.replace(config, spec=held, whole=spec)
-        if whole is not None:
-            whole = dataclasses.replace(whole, spec=divided(whole.spec, tensor_parallel_size))
-        if kv_scales is not None:
-            kv_scales = kv_scales[:, :, heads]
-    abstract = LoadedModel(
-        config=config,
-        graphdef=graphdef,
-        params=state,
-        source=source,
-        num_parameters=num_parameters,
-        num_bytes=sum(leaf.num_bytes for leaf in own.values()) * tensor_parallel_size,
-        head=_head(config, tensors, seed),
-        kv_scales=kv_scales,
-        mesh=mesh,
-        whole=whole,
-        shares=shares,
-    )
-    if this_device().in_host_memory:
-        what = f"{num_parameters} parameters in {abstract.all_layers.spec.num_layers} layers"
-        check_fits(what, abstract.num_bytes * of_whole // of_stage)  # all stages are in it
-    return ModelFiles(abstract, own, gguf, tensors, seed)
+    graphdef, params = with_formats(part.graphdef, part.params, coded)
+    leaves = abstract_leaves(params, part.config.spec)
+    return dataclasses.replace(part, graphdef=graphdef, params=params, leaves=leaves)
 
 
-def _coded(
-    quantization: str | None,
-    tensors: CheckedTensors | None,
-    leaves: dict[str, Leaf],
-    shares: Shares | None = None,
-) -> Mapping[str, WeightFormat]:
-    """The formats of those of a device's leaves that it holds as codes.
-
-    Args:
-        shares: how several devices share the model; None: one has all of it.
-    """
+def _coded(part: _Part, quantization: str | None) -> Mapping[str, WeightFormat]:
+    """The formats of those of a part's leaves that are held as codes."""
     if quantization == W8A8:
-        return w8a8_formats(leaves)
-    if tensors is None or quantization == DEQUANTIZED:
+        return w8a8_formats(part.leaves)
+    if part.tensors is None or quantization == DEQUANTIZED:
         return {}
-    made_of: Mapping[str, Transform] = tensors.transforms
-    if shares is not None:
-        made_of = shares.transforms(made_of, rank=0)  # the shares are alike
-    return coded_formats(tensors.source, leaves, made_of)
+    made_of: Mapping[str, Transform] = part.tensors.transforms
+    if part.shares is not None:
+        made_of = part.shares.transforms(made_of, rank=0)  # the shares are alike
+    return coded_formats(part.tensors.source, part.leaves, made_of)
 
 
 def _held(
-    spec: ModelSpec, share: ModelSpec, held_by: DeviceMesh | OneOfMany
-) -> tuple[DeviceMesh | None, ModelSpec, np.ndarray]:
-    """The devices of this process that share a model if there are several, what they hold of it
-    together, and which of its KV heads.
-    """
-    if isinstance(held_by, DeviceMesh):
-        held = with_repeated_heads(spec, held_by.size)
-        heads = np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
-        return held_by, held, heads
-    return None, share, kv_heads(spec.attentions[0], held_by.size, held_by.rank)
+    spec: ModelSpec, share: ModelSpec, mesh: DeviceMesh | OneOfMany
+) -> tuple[ModelSpec, np.ndarray]:
+    """What the devices of this process hold of a model together, and which of its KV heads."""
+    if isinstance(mesh, DeviceMesh):
+        held = with_repeated_heads(spec, mesh.size)
+        return held, np.arange(held.num_kv_heads) * spec.num_kv_heads // held.num_kv_heads
+    return share, kv_heads(spec.attentions[0], mesh.size, mesh.rank)
 
 
 def check_division(

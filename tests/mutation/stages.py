@@ -25,7 +25,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/models/model_loader.py",
         STAGES,
-        ("layers_of_stages(spec.num_layers, stage[1])[stage[0]]", "range(2)", "the same layers"),
+        (
+            "layers_of_stages(config.spec.num_layers, num_stages)[number]",
+            "range(2)",
+            "the same layers",
+        ),
     ),
     *plant(
         "jax_engine/models/decoder.py",
