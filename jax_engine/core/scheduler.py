@@ -198,7 +198,8 @@ class Scheduler:
         assert not self._accepted, "take_accepted must come first"
         out = SchedulerOutput()
         if self.scheduling == "unified":
-            unified.schedule(self._state, out, self._share())
+            share = unified.ALL if self._num_batches == 1 else self._share()
+            unified.schedule(self._state, out, share)
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
         if drafts:
@@ -212,8 +213,6 @@ class Scheduler:
     def _share(self) -> unified.Share:
         """How much of what could be computed the next step takes, so that others have the rest."""
         total, running = self._num_batches, self._state.running
-        if total == 1:
-            return unified.ALL
         active = sum([len(group.unfinished()) for group in running])
         free = max(1, total - len(self._advanced))
         waiting = len(self._state.waiting)

@@ -389,8 +389,10 @@ class LLMEngine:
         plan = step.plan
         self._stats.record(plan)
         running.note_planned(plan, step.planned_at)
-        take_prompts(running.requests, plan, result)
-        self._end_failed(step.failed)
+        if result.prompt is not None or result.hidden is not None:
+            take_prompts(running.requests, plan, result)
+        if step.failed:
+            self._end_failed(step.failed)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result, step.verified))
         now = self.clock()

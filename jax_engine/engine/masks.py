@@ -210,8 +210,6 @@ class ConstrainedSamples:
 
 def constrained_samples(plan: SchedulerOutput) -> list[ConstrainedSamples]:
     """The samples of a step that are for requests with constraints."""
-    if all([item.group.constraints is None for item in plan.scheduled]):  # most steps
-        return []
     found, first = [], 0
     for item in plan.scheduled:
         samples = slice(first, first + item.num_samples)

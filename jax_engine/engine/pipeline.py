@@ -51,10 +51,6 @@ class TakenStep:
     accepted: Counter[int] = field(default_factory=Counter)
     ended: list[SequenceGroup] = field(default_factory=list)
 
-    @property
-    def num_generated(self) -> int:
-        return self.num_first + len(self.before)
-
 
 def sampled_rows(plan: SchedulerOutput) -> SampledRows:
     """Unfinished sequences that get tokens in a step, each with the row of its first token."""
@@ -88,8 +84,6 @@ def take_prompts(
     requests: Mapping[str, Request], plan: SchedulerOutput, result: StepResult
 ) -> None:
     """Hands prompt log-probabilities and pooled states to the requests that asked for them."""
-    if result.prompt is None and result.hidden is None:
-        return
     row = 0
     for index, item in enumerate(plan.scheduled):
         if item.seq.finish_reason is None:
@@ -329,7 +323,8 @@ class StepPipeline:
         return step if ahead.scheduled else None
 
     def _launch(self, plan: SchedulerOutput, now: float) -> StepInFlight:
-        parts = constrained_samples(plan)
+        masked = any([item.group.constraints is not None for item in plan.scheduled])
+        parts = constrained_samples(plan) if masked else []
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
         unread = self._speculator.unread(plan) if self._speculator is not None else None

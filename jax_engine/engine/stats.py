@@ -162,15 +162,15 @@ class StatsRecorder:
 
     def record(self, plan: SchedulerOutput) -> None:
         """Call after a step ran and before its finished sequences free their blocks."""
-        blocks = self._scheduler.block_manager
+        blocks = self._scheduler.block_manager.gpu
         self._num_steps += 1
         self._num_tokens += plan.num_batched_tokens
-        used, logical = blocks.num_used_gpu_blocks, blocks.num_logical_blocks
+        used, logical = blocks.num_blocks - blocks.num_free, blocks.num_refs
         self._sum_used += used
         self._sum_logical += logical
         self._peak_saving = max(self._peak_saving, _saving(used, logical))
         self._peak_used = max(self._peak_used, used)
-        self._peak_shared = max(self._peak_shared, blocks.num_shared_blocks)
+        self._peak_shared = max(self._peak_shared, blocks.num_shared)
 
     def now(self) -> EngineStats:
         scheduler, blocks = self._scheduler, self._scheduler.block_manager
@@ -330,7 +330,7 @@ class RequestRecorder:
     def take_step(self, num_tokens: int, taken: TakenStep, now: float) -> None:
         """Takes a step that gave its tokens at `now`."""
         self._seen["iteration_tokens_total"].add(num_tokens)
-        self._totals["generation_tokens"] += taken.num_generated
+        self._totals["generation_tokens"] += taken.num_first + len(taken.before)
         between = self._seen["inter_token_latency_seconds"]
         for before, count in Tally(taken.before).items():  # most tokens follow on the same step
             between.add(now - before, count)

@@ -131,7 +131,8 @@ class CompiledSteps:
             stream: What the stage before has handed on (`Stream`). None in the first one; in any
                 other zeros take its place, for steps of which only the time counts.
         """
-        if stream is None and (handed := self.stream(shape.num_tokens)) is not None:
+        if stream is None and self._stream_dtypes is not None:
+            handed = self.stream(shape.num_tokens)
             stream = tuple(np.zeros(one.shape, one.dtype) for one in handed)
         if self.mesh is not None:
             packed, previous = self.mesh.everywhere((packed, previous))

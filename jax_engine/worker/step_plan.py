@@ -12,9 +12,9 @@ program is the same either way.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,8 +42,6 @@ def sparse_entries(
         of_samples: Each sample's request.
         position_of_sample: How many tokens of its sequence it follows.
     """
-    if not any([setup.edits_logits for setup in of_samples]):
-        return _NONE, _NONE
     bias: list[np.ndarray] = []
     history: list[np.ndarray] = []
     known: dict[int, np.ndarray] = {}
@@ -105,13 +103,19 @@ class StepPlan:
     sampling: PackedSampling
 
 
-def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ...]]:
-    """The fields of the packed array in order, with their shapes; all are int32.
+class PackedField(NamedTuple):
+    """Where a field lies in the packed array, and its shape there; all are int32."""
 
-    `pack_step` fills them and `unpack_step` reads them.
-    """
+    start: int
+    end: int
+    shape: tuple[int, ...]
+
+
+@cache
+def packed_fields(shape: StepShape, table_width: int) -> dict[str, PackedField]:
+    """The fields of the packed array in order: `pack_step` fills them, `unpack_step` reads them."""
     rows, tokens = shape.num_rows, shape.num_tokens
-    return {
+    sizes: dict[str, tuple[int, ...]] = {
         "token_ids": (tokens,),
         "query_start_loc": (rows + 1,),
         "context_lens": (rows,),
@@ -125,27 +129,19 @@ def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ..
         "history": (3, shape.num_history),  # row, token, whether it is output
         "targets": (tokens if shape.prompt_logprobs else 0,),
     }
-
-
-def field_offsets(shape: StepShape, table_width: int) -> dict[str, int]:
-    """Where each field begins in the packed array."""
-    sizes = packed_fields(shape, table_width)
-    ends = accumulate([math.prod(size) for size in sizes.values()], initial=0)
-    return dict(zip(sizes, ends, strict=False))
+    ends = list(accumulate([math.prod(size) for size in sizes.values()], initial=0))
+    places = zip(ends, ends[1:], sizes.values(), strict=False)
+    return {name: PackedField(*place) for name, place in zip(sizes, places, strict=True)}
 
 
 def packed_length(shape: StepShape, table_width: int) -> int:
-    return sum(math.prod(size) for size in packed_fields(shape, table_width).values())
+    return max(field.end for field in packed_fields(shape, table_width).values())
 
 
 def split_fields(packed: Any, shape: StepShape, table_width: int) -> dict[str, Any]:
     """The fields of a packed array by name. For a NumPy array they are views."""
-    found, at = {}, 0
-    for name, size in packed_fields(shape, table_width).items():
-        end = at + math.prod(size)
-        found[name] = packed[at:end].reshape(size)
-        at = end
-    return found
+    fields = packed_fields(shape, table_width)
+    return {name: packed[one.start : one.end].reshape(one.shape) for name, one in fields.items()}
 
 
 def pack_step(
@@ -162,7 +158,8 @@ def pack_step(
         batch_invariant: As in `make_batch`: a prompt's rest of one token is no decode.
     """
     rows, block_tables = step.rows, step.block_tables
-    if not decodes_are_ragged(batch_invariant=batch_invariant):
+    num_draft = sum([row.num_draft for row in rows])
+    if num_draft and not decodes_are_ragged(batch_invariant=batch_invariant):
         rows, block_tables = _rows_of_one_query(step)
     of_rows = [setups[row.request] for row in rows]
     num_tokens = np.array([len(row.tokens) for row in rows])
@@ -172,14 +169,16 @@ def pack_step(
     row_of_sample = np.searchsorted(borders, token_of_sample, side="right")
     position_of_sample = (ends - borders)[row_of_sample] + token_of_sample + 1
     of_samples = [of_rows[row] for row in row_of_sample.tolist()]
-    bias, history = sparse_entries(rows, of_samples, row_of_sample, position_of_sample)
+    bias = history = _NONE
+    if any([setup.edits_logits for setup in of_samples]):
+        bias, history = sparse_entries(rows, of_samples, row_of_sample, position_of_sample)
     total, count, num_samples = int(borders[-1]), len(rows), len(of_samples)
     # Guesses count as rows of their own: a step without prompts only decodes.
-    seqs = count + sum([row.num_draft for row in rows])
-    sizes = total, seqs, num_samples, bias.shape[1], history.shape[1]
+    sizes = total, len(step.rows) + num_draft, num_samples, bias.shape[1], history.shape[1]
     shape = step_shape(*sizes, prompts=batch_invariant and _has_prompts(rows, of_rows))
-    shape = _with_extras(shape, step, rows, of_rows, of_samples)
-    if this_device().branches_wait and any([row.adapter for row in rows]):
+    if step.masked or any([setup.is_special for setup in of_rows]):
+        shape = _with_extras(shape, step, rows, of_rows, of_samples)
+    if any([row.adapter for row in rows]) and this_device().branches_wait:
         shape = with_adapters(shape)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
@@ -196,8 +195,9 @@ def pack_step(
     if num_samples:
         words = _sampling_rows(step.samples.indices, of_samples)
         np.concatenate(words, out=fields["sampling"][:num_samples])
-    _pack_sparse(bias, fields["bias"], shape.num_rows)
-    _pack_sparse(history, fields["history"], shape.num_rows)
+    if shape.num_bias:  # then there is room for both kinds
+        _pack_sparse(bias, fields["bias"], shape.num_rows)
+        _pack_sparse(history, fields["history"], shape.num_rows)
     if shape.prompt_logprobs:
         fields["targets"][:] = -1
         fields["targets"][:total] = _targets(rows, of_rows)
@@ -215,8 +215,6 @@ def _rows_of_one_query(step: Step) -> tuple[list[Row], Int32[np.ndarray, "S W"]]
     Rows of one sequence share its table. All of them write before any of them reads. So a step that
     only decodes is still one, and its program knows nothing of guesses.
     """
-    if not any([row.num_draft for row in step.rows]):
-        return step.rows, step.block_tables
     rows, tables = list[Row](), list[int]()
     for table, row in enumerate(step.rows):
         known = len(row.tokens) - row.num_draft
@@ -237,8 +235,6 @@ def _with_extras(
     of_samples: list[RequestSetup],
 ) -> StepShape:
     """Adds the outputs that few requests ask for: most steps have none of them."""
-    if not step.masked and not any([setup.is_special for setup in of_rows]):
-        return shape
     special = [(row, setup) for row, setup in zip(rows, of_rows, strict=True) if setup.is_special]
     scored = [(row, s) for row, s in special if s.prompt_logprobs is not None]
     asked = any(row.start + 1 < len(s.prompt_token_ids) for row, s in scored)
@@ -457,17 +453,17 @@ def moved(
     right: Int[Array, " S"],
 ) -> Int[Array, " P"]:
     """The packed step with its rows, or its samples, moved by the number of right guesses."""
-    offsets, count = field_offsets(shape, table_width), len(step.samples)
+    fields, count = packed_fields(shape, table_width), len(step.samples)
     borders = np.cumsum([len(row.tokens) for row in step.rows])
     row_of_sample = np.searchsorted(borders, step.samples.tokens, side="right")
     follows = np.array(unread.rows, np.int32)
     samples, rows = np.arange(count), np.arange(len(step.rows))
-    parts = [(offsets["position_of_sample"] + samples, follows[row_of_sample])]
+    parts = [(fields["position_of_sample"].start + samples, follows[row_of_sample])]
     if unread.along:
-        parts.append((offsets["token_of_sample"] + samples, follows[row_of_sample]))
+        parts.append((fields["token_of_sample"].start + samples, follows[row_of_sample]))
     else:
         assert int(borders[-1]) == len(rows), "a row that moves has one token"
-        parts.append((offsets["context_lens"] + rows, follows))
+        parts.append((fields["context_lens"].start + rows, follows))
     at = np.full((2, 2 * shape.num_rows), len(packed), np.int32)  # behind the end: dropped
     both = [np.concatenate(part) for part in zip(*parts, strict=True)]
     at[:, : len(both[0])] = both

@@ -77,7 +77,7 @@ def step_shape(
     Args:
         prompts: Whether a token is a prompt's, where that forbids a step that only decodes.
     """
-    bias, history = _edits(num_bias, num_history)
+    bias, history = _edits(num_bias, num_history) if num_bias or num_history else (0, 0)
     rows = max(num_seqs, num_samples)
     if num_tokens == num_seqs and num_samples <= num_seqs and not prompts:
         size = bucket(rows, DECODE_SIZES)
@@ -123,9 +123,7 @@ def _mixed(num_tokens: int, num_rows: int) -> tuple[int, int]:
 
 
 def _edits(num_bias: int, num_history: int) -> tuple[int, int]:
-    """Room for the sparse edits of logits: for both kinds, or for none."""
-    if not num_bias and not num_history:
-        return 0, 0
+    """Room for both kinds of sparse edits of logits."""
     factor = 1
     while MIN_BIAS * factor < num_bias or MIN_HISTORY * factor < num_history:
         factor *= EDITS_FACTOR

@@ -214,7 +214,7 @@ class Worker:
             self.kv_cache.swap_in(step.moves.swap_in)
             self.kv_cache.swap_out(step.moves.swap_out)
             self.kv_cache.copy(step.moves.copy)
-        digest = self._digest(step)
+        digest = None if self._rank is None else self._digest(step)
         ticket = (
             self._start(step, digest, stream) if step.rows else Ticket(None, None, 0, HostOutputs())
         )
@@ -224,9 +224,7 @@ class Worker:
         return ticket
 
     def _digest(self, step: Step) -> Any:
-        """The digest of the step's number and moves, where others compare it with theirs."""
-        if self._rank is None:
-            return None
+        """The digest of the step's number and moves, which other processes compare with theirs."""
         self._launched += 1
         return hashlib.blake2b(repr((self._launched, step.moves)).encode(), digest_size=16)
 

@@ -273,8 +273,8 @@ COUNTS: list[Mutant] = [
             "who is swapped out is counted as waiting",
         ),
         (
-            "= max(self._peak_shared, blocks.num_shared_blocks)",
-            "= blocks.num_shared_blocks",
+            "= max(self._peak_shared, blocks.num_shared)",
+            "= blocks.num_shared",
             "the peak of shared blocks is the last number",
         ),
     ),
@@ -302,7 +302,7 @@ COUNTS: list[Mutant] = [
             "each query of the cache is a hit",
         ),
         ("between.add(now - before, count)", "between.add(now - before)", "one of each step's"),
-        ("+= taken.num_generated", "+= num_tokens", "prompts are generated"),
+        ("+= taken.num_first + len(taken.before)", "+= num_tokens", "prompts are generated"),
         ("group.seqs[0].finish_reason", "group.seqs[-1].finish_reason", "the last one's reason"),
         ("if group.reads_cache:", "if True:", "queries that nobody made"),
         (

@@ -21,7 +21,7 @@ UNIFIED: list[Mutant] = plant(
     ),
     ("while need > manager", "while need >= manager", "preempts although the blocks suffice"),
     ("if not out.preempted:", "if True:", "swaps in and admits right after a preemption"),
-    ("if not state.swapped:", "if True:", "admits while others are swapped out"),
+    ("waiting and not state.swapped:", "waiting:", "admits while others are swapped out"),
     (
         "max(1, new_blocks(state, seq, end)) for",
         "new_blocks(state, seq, end) for",

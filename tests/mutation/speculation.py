@@ -92,7 +92,7 @@ ENGINE: list[Mutant] = [
         ("row._replace(start=row.start + i,", "row._replace(start=row.start,",
          "drafts are at the position of their row"),
         ("tables += [table] * (1 + row.num_draft)", "tables += [table]", "drafts have no table"),
-        ("seqs = count + sum([row.num_draft for row in rows])", "seqs = count",
+        ("len(step.rows) + num_draft", "len(rows)",
          "a step with guesses is compiled as a mixed one"),
     ),
     *plant(
@@ -159,8 +159,8 @@ DRAFT_MODEL: list[Mutant] = [
          "penalties see other guesses"),
         ("jnp.where(tokens < vocab_size, tokens, 0)", "tokens",
          "a model is fed tokens that it does not know"),
-        ('    parts = [(offsets["position_of_sample"] + samples, follows[row_of_sample])]\n',
-         "    parts = []\n", "the number of a draw is that of another position"),
+        ('[(fields["position_of_sample"].start + samples, follows[row_of_sample])]', "[]",
+          "the number of a draw is that of another position"),
         ("follows[row_of_sample])]", "row_of_sample)]", "rows move by the guesses of others"),
     ),
     *plant(
