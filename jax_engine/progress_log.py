@@ -84,13 +84,13 @@ def compiling(logger: logging.Logger, what: str) -> Iterator[None]:
     only loaded from the cache is usually faster, and logs nothing.
     """
     started = time.perf_counter()
-    said = threading.Event()
+    logged = threading.Event()
 
-    def say() -> None:
+    def log_start() -> None:
         logger.info("compiling %s ...", what)
-        said.set()
+        logged.set()
 
-    timer = threading.Timer(LONG_S, say)
+    timer = threading.Timer(LONG_S, log_start)
     timer.daemon = True
     timer.start()
     _running.append(what)
@@ -100,5 +100,5 @@ def compiling(logger: logging.Logger, what: str) -> Iterator[None]:
         _running.remove(what)
         timer.cancel()
         timer.join()
-    if said.is_set():
+    if logged.is_set():
         logger.info("compiled %s in %.1f s", what, time.perf_counter() - started)

@@ -16,7 +16,7 @@ from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, JaxEngineError
 
 
-class Piece(NamedTuple):
+class TextDelta(NamedTuple):
     """What is new in a sample of an answer."""
 
     sample: int
@@ -34,7 +34,7 @@ class Source(Protocol):
         KeyboardInterrupt: Ctrl-C has ended the answer; the next one can be asked for.
     """
 
-    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:
+    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[TextDelta]:
         """Continues a text.
 
         Args:
@@ -44,7 +44,7 @@ class Source(Protocol):
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TextDelta]:
         """Says what comes next in a conversation."""
         ...
 
@@ -108,18 +108,18 @@ class Server:
                     f"{self._url} does not say which models it has: give --model-name"
                 ) from None
 
-    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:
+    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[TextDelta]:
         """As `Source.complete`."""
         for choice in self._choices("/completions", {"prompt": prompt, **fields}):
-            yield Piece(choice.get("index", 0), choice.get("text") or "")
+            yield TextDelta(choice.get("index", 0), choice.get("text") or "")
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TextDelta]:
         """As `Source.chat`."""
         for choice in self._choices("/chat/completions", {"messages": messages, **fields}):
             delta = choice.get("delta") or {}
-            yield Piece(choice.get("index", 0), delta.get("content") or "")
+            yield TextDelta(choice.get("index", 0), delta.get("content") or "")
 
     def _choices(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         content = json.dumps({"model": self.model, "stream": True, **body}).encode()

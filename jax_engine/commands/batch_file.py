@@ -81,8 +81,8 @@ class Reader:
             pass
 
     def _bad(self, number: int, problem: str, custom_id: str | None = None) -> Line:
-        said = f"line {number}: {problem}"
-        return Line(number, self._of_batch, custom_id, problem=said)
+        message = f"line {number}: {problem}"
+        return Line(number, self._of_batch, custom_id, problem=message)
 
     def _line(self, number: int, raw: bytes) -> Line:
         try:

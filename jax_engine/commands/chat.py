@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     chat = Conversation(source, sampling_fields(args), args.system_prompt)
     if args.quick is not None:
         try:
-            chat.say(args.quick)
+            chat.send(args.quick)
         except KeyboardInterrupt:
             print()
             return 130
@@ -65,23 +65,23 @@ class Conversation:
     system: str | None = None
     turns: list[dict[str, str]] = field(default_factory=list)
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Writes the model's answer as it comes. Without one, nothing was said.
 
         Raises:
             JaxEngineError, KeyboardInterrupt: as `Source.chat`. The answer until then is kept.
         """
         first = [{"role": "system", "content": self.system}] if self.system else []
-        said = {"role": "user", "content": text}
+        message = {"role": "user", "content": text}
         answer = ""
         try:
-            for piece in self.source.chat([*first, *self.turns, said], self.fields):
+            for piece in self.source.chat([*first, *self.turns, message], self.fields):
                 answer += piece.text
                 print(piece.text, end="", flush=True)
             print()
         finally:
             if answer:
-                self.turns += [said, {"role": "assistant", "content": answer}]
+                self.turns += [message, {"role": "assistant", "content": answer}]
 
     def obey(self, command: str) -> bool:
         """Carries out a command that begins with "/"; returns whether the chat goes on."""
@@ -114,7 +114,7 @@ def _talk(chat: Conversation) -> int:
                 return int(failed and not terminal)
         elif line.strip():
             try:
-                chat.say(line)
+                chat.send(line)
             except KeyboardInterrupt:
                 print()
             except EngineDeadError:

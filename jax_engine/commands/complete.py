@@ -19,7 +19,7 @@ from jax_engine.commands.answer_flags import (
     make_source,
     sampling_fields,
 )
-from jax_engine.commands.answers import Piece
+from jax_engine.commands.answers import TextDelta
 from jax_engine.errors import InvalidRequestError
 
 USAGE = "[flags] PROMPT..."
@@ -69,7 +69,7 @@ def _text(prompt: str) -> str:
     return text
 
 
-def _write(pieces: Iterable[Piece], samples: int) -> None:
+def _write(pieces: Iterable[TextDelta], samples: int) -> None:
     """Writes the first sample as it comes, and the others when it has ended."""
     later = [""] * samples
     if samples > 1:

@@ -269,7 +269,7 @@ def device() -> Iterator[Finding]:
     if done.returncode != 0:
         yield from _nothing(f"JAX fails: {why(done)}", _BROKEN)
         return
-    yield from _said(json.loads(done.stdout.splitlines()[-1]))
+    yield from _findings_of(json.loads(done.stdout.splitlines()[-1]))
 
 
 def why(done: "subprocess.CompletedProcess[str]") -> str:
@@ -286,7 +286,7 @@ def _nothing(why: str, to_do: str) -> Iterator[Finding]:
         yield Finding(name, "not known")
 
 
-def _said(facts: dict[str, Any]) -> Iterator[Finding]:
+def _findings_of(facts: dict[str, Any]) -> Iterator[Finding]:
     cuda = None
     if facts["platform"] == "cpu" and has_nvidia_gpu() and "JAX_PLATFORMS" not in os.environ:
         cuda = "there is an NVIDIA GPU that JAX does not use: pip install 'jax-engine[cuda]'"

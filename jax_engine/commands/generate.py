@@ -85,16 +85,16 @@ def run(args: argparse.Namespace) -> int:
             with asyncio.Runner(loop_factory=_loop) as runner:
                 runner.run(batch.run(reader))
     except KeyboardInterrupt:
-        _say("stopped: the same command goes on with the rest")
+        _notify("stopped: the same command goes on with the rest")
         return 130
     finally:
         output.close()
     again = f", {before} of them before" if before else ""
-    _say(f"{batch.written + before} lines are answered{again}; {output.failed} are errors")
+    _notify(f"{batch.written + before} lines are answered{again}; {output.failed} are errors")
     return int(output.failed > 0)
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     print(f"jax-engine generate: {text}", file=sys.stderr)
 
 

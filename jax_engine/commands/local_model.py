@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_engine.commands.answers import Piece
+from jax_engine.commands.answers import TextDelta
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.engine.calls import Calls
 from jax_engine.engine.default_sampling import default_sampling
@@ -33,13 +33,13 @@ class LocalModel:
         self._defaults = default_sampling(config, self._engine.model_source)
         self._calls = Calls(self._engine)
 
-    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:
+    def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[TextDelta]:
         """As `Source.complete`."""
         return self._pieces(lambda: prompt, fields)
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TextDelta]:
         """As `Source.chat`."""
 
         def prompt() -> PromptInput:  # the first one imports what renders templates: 1 s
@@ -50,10 +50,10 @@ class LocalModel:
 
     def _pieces(
         self, make_prompt: Callable[[], PromptInput], fields: Mapping[str, Any]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TextDelta]:
         chosen = self._defaults | dict(fields)
         params = SamplingParams(**chosen, output_kind=RequestOutputKind.DELTA)
         request = self._engine.check_request(make_prompt(), params)
         for output in self._calls.stream(request):
             assert isinstance(output, RequestOutput)
-            yield from (Piece(one.index, one.text) for one in output.outputs)
+            yield from (TextDelta(one.index, one.text) for one in output.outputs)

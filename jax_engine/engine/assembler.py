@@ -9,7 +9,7 @@ API process for `AsyncLLM`. What it was given since the last reading is read as 
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
-from jax_engine.engine.pieces import LogprobLists, News, Piece
+from jax_engine.engine.engine_core_output import EngineCoreOutput, LogprobLists, SequenceOutput
 from jax_engine.engine.prompts import Prompt
 from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import (
@@ -112,14 +112,14 @@ class _Sample:
     end_read: bool = False
 
     @property
-    def has_news(self) -> bool:
+    def has_output(self) -> bool:
         ended = self.finish_reason is not None
         return self.num_tokens > self.num_read or (ended and not self.end_read)
 
     def is_due(self, interval: int) -> bool:
         """Whether its first token, its last, or `interval` tokens were not read."""
         full = self.num_read == 0 or self.num_tokens - self.num_read >= interval
-        return self.has_news and (full or self.finish_reason is not None)
+        return self.has_output and (full or self.finish_reason is not None)
 
 
 class Assembler:
@@ -135,7 +135,7 @@ class Assembler:
         lora: The request's adapter, as it asked for it.
 
     Attributes:
-        finished: Whether the last news were taken.
+        finished: Whether the last output was taken.
         metrics: The request's times so far; replaced when there are more.
     """
 
@@ -166,17 +166,18 @@ class Assembler:
         generated = sum(one.num_tokens for one in self._samples.values())
         return len(self._prompt.token_ids), generated
 
-    def take(self, news: News) -> None:
-        """Takes what is new. The news' lists are the assembler's from now on."""
-        for piece in news.pieces:
-            self._add(piece)
-        self.finished, self._num_cached = news.finished, news.num_cached_tokens
-        if news.finished and self._params.is_ranked:
-            self._order = [piece.index for piece in news.pieces]
-        if news.times is not None:
-            self.metrics = RequestMetrics(self.metrics.arrival_time, *news.times, *news.drafts)
-        if news.prompt_logprobs is not None:
-            self._prompt_logprobs = self._positions(news.prompt_logprobs)
+    def take(self, core_output: EngineCoreOutput) -> None:
+        """Takes what is new. Its lists are the assembler's from now on."""
+        for output in core_output.outputs:
+            self._add(output)
+        self.finished, self._num_cached = core_output.finished, core_output.num_cached_tokens
+        if core_output.finished and self._params.is_ranked:
+            self._order = [output.index for output in core_output.outputs]
+        if core_output.times is not None:
+            times = self.metrics.arrival_time, *core_output.times
+            self.metrics = RequestMetrics(*times, *core_output.drafts)
+        if core_output.prompt_logprobs is not None:
+            self._prompt_logprobs = self._positions(core_output.prompt_logprobs)
 
     def is_due(self, interval: int) -> bool:
         """Whether a reader is told before the end; see `EngineConfig.stream_interval`."""
@@ -189,7 +190,7 @@ class Assembler:
         order = sorted(self._samples) if self._order is None else self._order
         chosen = [(index, self._samples[index]) for index in order]
         if self._deltas:
-            chosen = [(index, one) for index, one in chosen if one.has_news]
+            chosen = [(index, one) for index, one in chosen if one.has_output]
         prompt_logprobs = self._prompt_logprobs
         if self._deltas:
             self._prompt_logprobs = None
@@ -222,32 +223,32 @@ class Assembler:
             stop_reason=sample.stop_reason,
         )
 
-    def _add(self, piece: Piece) -> None:
-        sample = self._samples.get(piece.index)
+    def _add(self, output: SequenceOutput) -> None:
+        sample = self._samples.get(output.index)
         if sample is None:
-            sample = self._samples[piece.index] = self._new_sample(piece)
+            sample = self._samples[output.index] = self._new_sample(output)
         if sample.token_ids:
-            sample.token_ids += piece.token_ids
+            sample.token_ids += output.token_ids
         else:
-            sample.token_ids = piece.token_ids
-        sample.num_tokens += len(piece.token_ids)
-        sample.cumulative_logprob = piece.cumulative_logprob
-        if piece.logprobs is not None:
-            new = self._positions(piece.logprobs)
+            sample.token_ids = output.token_ids
+        sample.num_tokens += len(output.token_ids)
+        sample.cumulative_logprob = output.cumulative_logprob
+        if output.logprobs is not None:
+            new = self._positions(output.logprobs)
             if sample.logprobs is None:
                 sample.logprobs = new
             else:
                 sample.logprobs.extend(new)
-        if piece.text is not None:
-            sample.text += piece.text
+        if output.text is not None:
+            sample.text += output.text
         elif sample.maker is not None and sample.finish_reason is None:
-            reasons = piece.finish_reason, piece.stop_reason
-            sample.text += sample.maker.take(piece.token_ids, *reasons)
-        sample.finish_reason, sample.stop_reason = piece.finish_reason, piece.stop_reason
+            reasons = output.finish_reason, output.stop_reason
+            sample.text += sample.maker.take(output.token_ids, *reasons)
+        sample.finish_reason, sample.stop_reason = output.finish_reason, output.stop_reason
 
-    def _new_sample(self, piece: Piece) -> _Sample:
+    def _new_sample(self, output: SequenceOutput) -> _Sample:
         maker = None
-        if piece.text is None and self._tokenizer is not None:
+        if output.text is None and self._tokenizer is not None:
             maker = SequenceText(self._tokenizer, self._prompt.token_ids, self._params)
         return _Sample(maker, [])
 

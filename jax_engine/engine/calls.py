@@ -29,7 +29,7 @@ from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.engine_loop import EngineLoop, awaited
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request, RequestNews, check_service, is_last
+from jax_engine.engine.request import Request, RequestUpdate, check_service, is_last
 from jax_engine.engine.request_router import RequestRouter
 from jax_engine.errors import ConfigError, EngineDeadError, InvalidRequestError, JaxEngineError
 from jax_engine.lora.request import LoRARequest, one_lora_each
@@ -245,31 +245,31 @@ class Call:
     def __init__(self, routes: Routes | None = None) -> None:
         self.request_ids: list[str] = []
         self._routes = routes
-        self._news: SimpleQueue[RequestNews | JaxEngineError] = SimpleQueue()
+        self._updates: SimpleQueue[RequestUpdate | JaxEngineError] = SimpleQueue()
 
-    def take(self, updates: list[RequestNews]) -> None:
+    def take(self, updates: list[RequestUpdate]) -> None:
         """As `Reader.take`."""
         if self._routes is not None:
-            self._routes.end([request.request_id for request, news in updates if is_last(news)])
+            self._routes.end([request.request_id for request, new in updates if is_last(new)])
         for update in updates:
-            self._news.put(update)
+            self._updates.put(update)
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """As `Reader.fail`."""
         if self._routes is not None:
             self._routes.end(request_ids)
-        self._news.put(error)
+        self._updates.put(error)
 
     def next(self) -> AnyRequestOutput:
         """Waits for the next output. Raises what ended the requests without one."""
-        news = awaited(self._news)
+        update = awaited(self._updates)
         try:
-            if isinstance(news, JaxEngineError):
-                raise news
-            request, new = news
+            if isinstance(update, JaxEngineError):
+                raise update
+            request, new = update
             return request.output(new)
         finally:  # the error's traceback holds this frame, which must not hold the error
-            del news
+            del update
 
     def last_outputs(self, show: Progress) -> list[AnyRequestOutput]:
         """Waits for the one output of each request; returns them in the order of the prompts."""

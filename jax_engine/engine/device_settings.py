@@ -82,10 +82,10 @@ def in_order_of_devices(config: EngineConfig) -> bool:
 def _asked(config: EngineConfig) -> bool:
     if config.batch_invariant is not None:
         return config.batch_invariant
-    said = os.environ.get(VARIABLE, "").strip() or "0"
-    if said not in ("0", "1"):
-        raise ConfigError(f"the variable {VARIABLE} must be 0 or 1, got {shown(said)}")
-    return said == "1"
+    value = os.environ.get(VARIABLE, "").strip() or "0"
+    if value not in ("0", "1"):
+        raise ConfigError(f"the variable {VARIABLE} must be 0 or 1, got {shown(value)}")
+    return value == "1"
 
 
 def check_invariant(model: ModelConfig, dtype: Any, cache_dtype: Any) -> None:

@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request, RequestNews, is_last
+from jax_engine.engine.request import Request, RequestUpdate, is_last
 from jax_engine.errors import EngineDeadError, EngineInUseError, JaxEngineError, StepFailedError
 
 SIGNALS_S = 0.2  # how late a signal may be that comes just before a wait begins
@@ -34,7 +34,7 @@ def awaited[T](queue: SimpleQueue[T]) -> T:
 class Reader(Protocol):
     """Who gets what becomes of requests. The loop's thread calls it, between two steps."""
 
-    def take(self, updates: list[RequestNews]) -> None:
+    def take(self, updates: list[RequestUpdate]) -> None:
         """Takes what a step gave, or an abort: what is new in the reader's requests."""
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
@@ -152,7 +152,7 @@ class EngineLoop:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests, whose readers get what there is; ids that are not running are ignored."""
-        self._deliver(self.engine.abort_news(request_ids))
+        self._deliver(self.engine.abort_updates(request_ids))
 
     def leave(self, reader: Reader) -> None:
         """Ends all requests of a reader."""
@@ -210,13 +210,13 @@ class EngineLoop:
                 self.die(str(error))
         else:
             with self.engine.driven():
-                self._deliver(self.engine.take_news())
+                self._deliver(self.engine.take_updates())
                 self._tell_missed()
         finally:
             self.step_started = None
 
     def _tell_failed(self, error: BaseException) -> None:
-        self._deliver(self.engine.take_news())  # of those who had ended before
+        self._deliver(self.engine.take_updates())  # of those who had ended before
         for update in self.engine.take_lost():
             if update[0].request_id not in self._readers:
                 self.engine.keep(update)
@@ -246,17 +246,17 @@ class EngineLoop:
         for reader, request_ids in failed.items():
             reader.fail(request_ids, _failure(error))
 
-    def _deliver(self, updates: list[RequestNews]) -> None:
-        """Hands news to their readers; those without one are for `LLMEngine.step`."""
-        found: dict[Reader, list[RequestNews]] = {}
+    def _deliver(self, updates: list[RequestUpdate]) -> None:
+        """Hands updates to their readers; those without one are for `LLMEngine.step`."""
+        found: dict[Reader, list[RequestUpdate]] = {}
         for update in updates:
-            request, news = update
+            request, output = update
             reader = self._readers.get(request.request_id)
             if reader is None:
                 self.engine.keep(update)
                 continue
             found.setdefault(reader, []).append(update)
-            if is_last(news):
+            if is_last(output):
                 del self._readers[request.request_id]
         self._note_driver()
         for reader, its in found.items():

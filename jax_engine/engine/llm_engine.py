@@ -34,7 +34,7 @@ from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import (
     Request,
     RequestChecks,
-    RequestNews,
+    RequestUpdate,
     check_request_id,
     check_service,
     outputs_of,
@@ -139,7 +139,7 @@ class LLMEngine:
         self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
-        self._unread: list[RequestNews] = []
+        self._unread: list[RequestUpdate] = []
         self._stats = StatsRecorder(self.scheduler)
         self._pipeline = StepPipeline(
             self.scheduler,
@@ -201,7 +201,7 @@ class LLMEngine:
         """
         with self._lock:
             if self.driver is None:  # what came before is not for those whom it serves
-                self._unread += self._running.take_news()
+                self._unread += self._running.take_updates()
             yield
 
     def _check_driver(self) -> None:
@@ -368,7 +368,7 @@ class LLMEngine:
 
     @_alone
     def run_step(self) -> None:
-        """For a driver: runs one step, if there are requests; `take_news` has what it gave.
+        """For a driver: runs one step, if there are requests; `take_updates` has what it gave.
 
         Raises:
             BaseException: What the step raised; all requests were aborted (`take_lost`).
@@ -402,7 +402,7 @@ class LLMEngine:
             self._pipeline.learn(plan, taken.accepted, now)
             running.note_drafts(plan, taken.accepted)
         running.recorder.take_step(plan.num_batched_tokens, taken, now)
-        running.news |= taken.streaming
+        running.streaming |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):
             running.finish(request_id, now)
 
@@ -432,34 +432,34 @@ class LLMEngine:
         aborted = {id(request) for request, _ in last}
         before = [one for one in self._unread if id(one[0]) in aborted]
         self._unread = [one for one in self._unread if id(one[0]) not in aborted]
-        return outputs_of(before + last)[len(before) :]  # which all news before are part of
+        return outputs_of(before + last)[len(before) :]  # which all outputs before are part of
 
     @_alone
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
         unread, self._unread = self._unread, []
-        return outputs_of(unread + self._running.take_news())
+        return outputs_of(unread + self._running.take_updates())
 
     @_alone
-    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
+    def abort_updates(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
         """For a driver: as `abort_request`; what is new in these requests, and in others."""
-        return self._running.abort(request_ids, self.clock()) + self._running.take_news()
+        return self._running.abort(request_ids, self.clock()) + self._running.take_updates()
 
     @_alone
-    def take_news(self) -> list[RequestNews]:
+    def take_updates(self) -> list[RequestUpdate]:
         """For a driver: what is new in each request since it last asked.
 
-        All news of a request go one way: through `step`, or to one reader.
+        All outputs of a request go one way: through `step`, or to one reader.
         """
-        return self._running.take_news()
+        return self._running.take_updates()
 
-    def take_lost(self) -> list[RequestNews]:
-        """For a driver: the last news of what a failed step has aborted."""
+    def take_lost(self) -> list[RequestUpdate]:
+        """For a driver: the last outputs of what a failed step has aborted."""
         lost, self._running.lost = self._running.lost, []
         return lost
 
-    def keep(self, update: RequestNews) -> None:
-        """For a driver: news of a request that none of its readers has. `step` returns them."""
+    def keep(self, update: RequestUpdate) -> None:
+        """For a driver: what is new in a request that no reader has. `step` returns it."""
         self._unread.append(update)
 
     @_alone

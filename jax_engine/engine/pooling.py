@@ -215,7 +215,7 @@ class PooledResults:
         """Ignores the token, which only shows that the whole prompt was computed."""
         return None
 
-    def news(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:
+    def core_output(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:
         """The output itself: the vector or scores; empty if it was aborted before any of it."""
         return PoolingRequestOutput(
             self._group.request_id,

@@ -15,8 +15,8 @@ from jax_engine.checks import check_integer, check_number, shown
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.masks import ConstraintBuilder, replay_trace
-from jax_engine.engine.pieces import News
 from jax_engine.engine.pooling import PooledParams, PooledResults
 from jax_engine.engine.prompts import (
     Prompt,
@@ -45,7 +45,7 @@ class Request:
         prompt: Parsed and truncated.
         params: The request's own copy: the caller may change the original.
         group: The request as the scheduler sees it, with its id and its sequences.
-        results: What it has produced that is not in its news yet.
+        results: What it has produced that was not handed over yet.
         tokenizer: The engine's, for outputs that are made here.
         lora: What it says of its adapter, which `group` has; None: it has none.
         order: Its number among the requests of several engines, which its seed comes from if it
@@ -98,37 +98,37 @@ class Request:
         self.group.arrival_time = self.metrics.arrival_time = arrival
         return arrival
 
-    def news(self, *, finished: bool) -> News | PoolingRequestOutput:
-        """What is new since the last news; `finished` says that these are the last."""
-        return self.results.news(self.metrics, finished=finished)
+    def core_output(self, *, finished: bool) -> EngineCoreOutput | PoolingRequestOutput:
+        """What is new since the last call; `finished` says that it is the last."""
+        return self.results.core_output(self.metrics, finished=finished)
 
-    def output(self, news: News | PoolingRequestOutput) -> AnyRequestOutput:
-        """The output that its next news make, for a reader in this process."""
-        if isinstance(news, PoolingRequestOutput):
-            return news
+    def output(self, core_output: EngineCoreOutput | PoolingRequestOutput) -> AnyRequestOutput:
+        """The output that what is new makes, for a reader in this process."""
+        if isinstance(core_output, PoolingRequestOutput):
+            return core_output
         if self._assembler is None:  # a reader in another process has one of its own
             arrival, tokenizer = self.metrics.arrival_time, self.tokenizer
             self._assembler = Assembler(
                 self.request_id, self.prompt, self.params, tokenizer, arrival, self.lora
             )
-        self._assembler.take(news)
+        self._assembler.take(core_output)
         return self._assembler.read()
 
 
-type RequestNews = tuple[Request, News | PoolingRequestOutput]
+type RequestUpdate = tuple[Request, EngineCoreOutput | PoolingRequestOutput]
 
 
-def is_last(news: News | PoolingRequestOutput) -> bool:
-    """Whether no other news of the request follow.
+def is_last(core_output: EngineCoreOutput | PoolingRequestOutput) -> bool:
+    """Whether nothing of the request follows.
 
     The one output of a pooling request is its last, even if it was cut short.
     """
-    return isinstance(news, PoolingRequestOutput) or news.finished
+    return isinstance(core_output, PoolingRequestOutput) or core_output.finished
 
 
-def outputs_of(updates: Iterable[RequestNews]) -> list[AnyRequestOutput]:
-    """The outputs that new news of requests make."""
-    return [request.output(news) for request, news in updates]
+def outputs_of(updates: Iterable[RequestUpdate]) -> list[AnyRequestOutput]:
+    """The outputs that updates of requests make."""
+    return [request.output(core_output) for request, core_output in updates]
 
 
 _MOST = 2**63 - 1  # the largest priority

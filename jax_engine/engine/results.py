@@ -1,4 +1,4 @@
-"""What the steps of the engine give a generating request, until it is handed over as `News`.
+"""What the steps give a generating request, until it is handed over as `EngineCoreOutput`.
 
 The sampler's arrays become the log-probabilities that the request asked for, or the candidates of
 its beams. Only for a request with stop strings is text made here (`assembler.SequenceText`). Else
@@ -18,7 +18,13 @@ from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Candidate, Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import SequenceText
-from jax_engine.engine.pieces import Drafts, LogprobLists, News, Piece, Times
+from jax_engine.engine.engine_core_output import (
+    Drafts,
+    EngineCoreOutput,
+    LogprobLists,
+    SequenceOutput,
+    Times,
+)
 from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestMetrics, RequestOutput
@@ -169,7 +175,7 @@ class Results:
     Text is made here only if the request has stop strings, which decide when it ends.
 
     Attributes:
-        streams: Whether there are news after each step that drew tokens for the request; else only
+        streams: Whether there is output after each step that drew tokens for the request; else only
             at the end.
         every_token: Whether each token must be processed when it is sampled (stop strings,
             log-probabilities).
@@ -244,13 +250,13 @@ class Results:
         sample.text += sample.maker.take([token], seq.finish_reason, seq.stop_reason)
         return sample.maker.stopped_by
 
-    def news(self, metrics: RequestMetrics, *, finished: bool) -> News:
+    def core_output(self, metrics: RequestMetrics, *, finished: bool) -> EngineCoreOutput:
         """What is new since the last call."""
         seqs, given = self._group.seqs, self._prompt_logprobs
         if finished and self._params.num_samples > self._params.n and self.counts_samples:
             seqs = sorted(seqs, key=self._rank)
         all_of, shown = finished and self._params.is_ranked, seqs[: self._params.n]
-        pieces = [self._piece(seq) for seq in shown if all_of or self._has_news(seq)]
+        outputs = [self._sequence_output(seq) for seq in shown if all_of or self._has_output(seq)]
         times: Times | None = None
         if finished or not self._is_begun:
             times = (
@@ -265,7 +271,8 @@ class Results:
         self._is_begun, self._prompt_logprobs = True, None
         cached = self._group.num_cached_tokens or 0
         drafts = self._drafts(metrics, shown) if finished else (0, 0, 0, 0)
-        return News(self._group.request_id, pieces, finished, cached, times, given, drafts)
+        name = self._group.request_id
+        return EngineCoreOutput(name, outputs, finished, cached, times, given, drafts)
 
     def _drafts(self, metrics: RequestMetrics, seqs: list[Sequence]) -> Drafts:
         prediction, predicted = self._group.prediction, (0, 0)
@@ -277,13 +284,13 @@ class Results:
         """Sort key: the most probable first; a sequence without tokens, after an abort, last."""
         return not seq.output_len, -self._sample(seq).cumulative_logprob
 
-    def _has_news(self, seq: Sequence) -> bool:
+    def _has_output(self, seq: Sequence) -> bool:
         """Not an unfinished sequence without output: samples will fork from it."""
         sample = self._sample(seq)
         ended = seq.finish_reason is not None and not sample.end_given
         return seq.output_len > sample.num_given or ended
 
-    def _piece(self, seq: Sequence) -> Piece:
+    def _sequence_output(self, seq: Sequence) -> SequenceOutput:
         sample = self._sample(seq)
         tokens = seq.token_ids[self._group.prompt_len + sample.num_given :]
         if sample.maker is not None and seq.finish_reason == "abort" and not sample.end_given:
@@ -291,7 +298,7 @@ class Results:
         cumulative, logprobs = sample.cumulative_logprob, sample.logprobs
         if not self.counts_samples:
             cumulative, logprobs = seq.cumulative_logprob, _of_beam(seq)
-        piece = Piece(
+        output = SequenceOutput(
             seq.index,
             tokens,
             None if sample.maker is None else sample.text,
@@ -304,7 +311,7 @@ class Results:
         sample.num_given += len(tokens)
         if sample.logprobs is not None:
             sample.logprobs = LogprobLists()
-        return piece
+        return output
 
     def _sample(self, seq: Sequence) -> _Sample:
         sample = self._samples.get(seq.index)

@@ -14,7 +14,7 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams
-from jax_engine.engine.request import Request, RequestNews
+from jax_engine.engine.request import Request, RequestUpdate
 from jax_engine.engine.stats import RequestRecorder
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling.sampling_inputs import sampling_row
@@ -135,10 +135,10 @@ class RunningRequests:
     Attributes:
         requests: By request id.
         deadlines: Deadlines of the requests that have one.
-        news: Requests with something new that `take_news` has not taken.
+        streaming: Requests with something new that `take_updates` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last news that `take_news` has not taken.
-        lost: Last news of the requests that a failed step aborted.
+        ended: Last outputs that `take_updates` has not taken.
+        lost: Last outputs of the requests that a failed step aborted.
     """
 
     def __init__(
@@ -151,9 +151,9 @@ class RunningRequests:
     ) -> None:
         self.requests: dict[str, Request] = {}
         self.deadlines = Deadlines()
-        self.news: dict[str, Request] = {}
-        self.ended: list[RequestNews] = []
-        self.lost: list[RequestNews] = []
+        self.streaming: dict[str, Request] = {}
+        self.ended: list[RequestUpdate] = []
+        self.lost: list[RequestUpdate] = []
         self.recorder = RequestRecorder(num_speculative_tokens)
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
@@ -204,17 +204,17 @@ class RunningRequests:
         self._scheduler.take_back(request.group)
         self._forget(request)
 
-    def abort(self, request_ids: Iterable[str], now: float) -> list[RequestNews]:
-        """Aborts those of the requests that are unfinished, and returns their last news.
+    def abort(self, request_ids: Iterable[str], now: float) -> list[RequestUpdate]:
+        """Aborts those of the requests that are unfinished, and returns their last outputs.
 
-        A stream's last delta goes to `take_news` instead, like its other deltas: the caller may
+        A stream's last delta goes to `take_updates` instead, like its other deltas: the caller may
         not have read the last step's delta yet.
         """
         ids = dict.fromkeys(request_ids)
         requests = [self.requests[one] for one in ids if one in self.requests]
         for request in requests:
             self._scheduler.abort(request.request_id)
-        found: list[RequestNews] = []
+        found: list[RequestUpdate] = []
         for request in requests:
             deltas = request.params.gives_deltas
             (self.ended if deltas else found).append(self._close(request, now))
@@ -226,7 +226,7 @@ class RunningRequests:
         self.finish(request_id, now)
 
     def finish(self, request_id: str, now: float) -> None:
-        """Delivers the last news of a request that the scheduler has ended."""
+        """Delivers the last outputs of a request that the scheduler has ended."""
         self.ended.append(self._close(self.requests[request_id], now))
 
     def end_all(self) -> None:
@@ -236,7 +236,7 @@ class RunningRequests:
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        self.lost = [(one, one.news(finished=True)) for one in requests]
+        self.lost = [(one, one.core_output(finished=True)) for one in requests]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
@@ -257,27 +257,27 @@ class RunningRequests:
                 right = accepted.get(item.seq.seq_id, 0)
                 self.recorder.take_drafts(request, len(item.drafts), right)
 
-    def take_news(self) -> list[RequestNews]:
+    def take_updates(self) -> list[RequestUpdate]:
         """What is new in each request since the last call.
 
-        Last news come first: a running request may have reused the id of an ended one.
+        Last outputs come first: a running request may have reused the id of an ended one.
         """
         found = self.ended
-        found += [(request, request.news(finished=False)) for request in self.news.values()]
-        self.news, self.ended = {}, []
+        found += [(one, one.core_output(finished=False)) for one in self.streaming.values()]
+        self.streaming, self.ended = {}, []
         return found
 
-    def _close(self, request: Request, now: float) -> RequestNews:
+    def _close(self, request: Request, now: float) -> RequestUpdate:
         request.metrics.finished_time = now
         request.metrics.last_token_time = request.last_token_time
-        last = request, request.news(finished=True)
+        last = request, request.core_output(finished=True)
         self.recorder.take(request)
         self._forget(request)
         return last
 
     def _forget(self, request: Request) -> None:
         request_id = request.request_id
-        self.news.pop(request_id, None)
+        self.streaming.pop(request_id, None)
         self._unplanned.pop(request_id, None)
         self.deadlines.remove(request_id)
         self._pipeline.close(request.group.number)

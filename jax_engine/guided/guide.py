@@ -113,9 +113,9 @@ def reason_in(error: str) -> str:
     first, *more = error.strip().split("\n")
     if len(first) > 2 * _QUOTED:
         first = f"{first[:_QUOTED]} ... {first[-_QUOTED:]}"
-    said = [one for one in more if one.startswith("error: ")]
-    if first.endswith("regex parse error:") and said:
-        return f"{first} {said[0].removeprefix('error: ')}"
+    errors = [one for one in more if one.startswith("error: ")]
+    if first.endswith("regex parse error:") and errors:
+        return f"{first} {errors[0].removeprefix('error: ')}"
     return first
 
 

@@ -235,9 +235,9 @@ def layers_of_stages(
             f"pipeline_parallel_size must be at most the number of layers ({num_layers}), got "
             f"{size}"
         )
-    said = (os.environ if environment is None else environment).get(VARIABLE, "").strip()
-    if said and size > 1:
-        counts = _layer_counts(said, num_layers, size)
+    value = (os.environ if environment is None else environment).get(VARIABLE, "").strip()
+    if value and size > 1:
+        counts = _layer_counts(value, num_layers, size)
     else:
         counts = [num_layers // size] * size
         for place in range(num_layers % size):
@@ -246,14 +246,14 @@ def layers_of_stages(
     return [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
 
-def _layer_counts(said: str, num_layers: int, size: int) -> list[int]:
-    parts = [part.strip() for part in said.split(",")]
+def _layer_counts(value: str, num_layers: int, size: int) -> list[int]:
+    parts = [part.strip() for part in value.split(",")]
     known = all(part.isdecimal() and len(part) < 10 for part in parts)
     counts = [int(part) for part in parts] if known else []
     if len(counts) != size or sum(counts) != num_layers or min(counts) < 1:
         raise ConfigError(
             f"the variable {VARIABLE} must name the numbers of layers of {size} stages, at least 1 "
-            f"each and {num_layers} together, with commas between them, got {shown(said)}"
+            f"each and {num_layers} together, with commas between them, got {shown(value)}"
         )
     return counts
 

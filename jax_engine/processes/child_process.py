@@ -217,7 +217,7 @@ class ThreadActivity:
     def __init__(self) -> None:
         self._before = _usage()
 
-    def goes_on(self, seconds: float) -> bool:
+    def is_active(self, seconds: float) -> bool:
         """Whether they did something since the last call, which was so many seconds ago."""
         computed, read = _usage()
         before, self._before = self._before, (computed, read)

@@ -29,23 +29,23 @@ def cores_of_ranks(count: int, environment: Mapping[str, str], own: list[int]) -
         ConfigError: The variable is something else, has another number of ranks, or a core that
             this process may not use, or that two ranks have.
     """
-    said = environment.get(VARIABLE, "").strip() or AUTO
-    if said == NO_BIND or (said == AUTO and count == 1):
+    value = environment.get(VARIABLE, "").strip() or AUTO
+    if value == NO_BIND or (value == AUTO and count == 1):
         return [[] for _ in range(count)]
-    if said == AUTO:
+    if value == AUTO:
         return split_cores(own, count)
-    found = [_parse_cores(each, said, max(own, default=0)) for each in said.split("|")]
+    found = [_parse_cores(each, value, max(own, default=0)) for each in value.split("|")]
     if len(found) != count:
         raise ConfigError(
             f"the variable {VARIABLE} must name the cores of {count} ranks, with | between them, "
-            f"got {shown(said)} with {len(found)}"
+            f"got {shown(value)} with {len(found)}"
         )
     every = [core for each in found for core in each]
     wrong = sorted({core for core in every if core not in own or every.count(core) > 1})
     if wrong:
         raise ConfigError(
             f"the variable {VARIABLE} must name cores of this process ({_ranges(own)}), each once, "
-            f"got {shown(said)} with {_ranges(wrong)}"
+            f"got {shown(value)} with {_ranges(wrong)}"
         )
     return found
 
@@ -69,14 +69,14 @@ def bind_to_cores(cores: list[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _parse_cores(said: str, whole: str, most: int) -> list[int]:
+def _parse_cores(value: str, whole: str, most: int) -> list[int]:
     """The numbers of "0-3,6"; of those above `most` the first of each run, which is wrong as well.
 
     Raises:
         ConfigError: It is something else, or a run goes backwards.
     """
     found: list[int] = []
-    for part in said.split(","):
+    for part in value.split(","):
         first, _, last = (part if "-" in part else f"{part}-{part}").strip().partition("-")
         if not (_is_number(first) and _is_number(last) and int(first) <= int(last)):
             raise ConfigError(
@@ -139,13 +139,13 @@ def places(count: int, devices_each: int = 1) -> list[Place]:
             )
         own = [gpus[devices_each * number :][:devices_each] for number in range(count)]
         return [Place([], {VISIBLE: ",".join(names)}) for names in own]
-    said = os.environ.get(VARIABLE, "").strip() or AUTO
-    if said == AUTO:
+    value = os.environ.get(VARIABLE, "").strip() or AUTO
+    if value == AUTO:
         return [Place(own, {}) for own in split_cores(own_cores(), count)]
     ranks = cores_of_ranks(count * devices_each, os.environ, own_cores())
-    if said == NO_BIND:
+    if value == NO_BIND:
         return [ANYWHERE] * count
-    parts, found = said.split("|"), []
+    parts, found = value.split("|"), []
     for first in range(0, count * devices_each, devices_each):
         its = slice(first, first + devices_each)
         cores = sorted(core for each in ranks[its] for core in each)

@@ -32,10 +32,10 @@ from jax_engine.processes.child_process import (
 from jax_engine.processes.runner_messages import (
     ANSWERS,
     COMMANDS,
-    NEWS,
+    REPORTS,
     STOP,
-    Beat,
     Call,
+    Heartbeat,
     Line,
     message,
 )
@@ -59,7 +59,7 @@ class ProcessGroup:
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        self.beats: dict[int, Beat] = {}
+        self.beats: dict[int, Heartbeat] = {}
         self._processes: list[tuple[Child, str]] = []
         self._lock = threading.Lock()
 
@@ -118,17 +118,17 @@ class RunnerChild:
     ) -> None:
         self.folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
         context = Context()
-        self.calls, self.answers, news = (
+        self.calls, self.answers, reports = (
             bind(context, kind, f"{self.folder}/{name}")
-            for kind, name in ((zmq.PUSH, COMMANDS), (zmq.PULL, ANSWERS), (zmq.PULL, NEWS))
+            for kind, name in ((zmq.PUSH, COMMANDS), (zmq.PULL, ANSWERS), (zmq.PULL, REPORTS))
         )
         child = (start or start_child)(
             module, self.folder, variables=variables, inherited=inherited
         )
         fate.add(child, self.folder)
         self.pid = child.pid
-        self._watch = watch = Watchdog(child, news, fate, rank, step_timeout)
-        sockets = self.calls, self.answers, news
+        self._watch = watch = Watchdog(child, reports, fate, rank, step_timeout)
+        sockets = self.calls, self.answers, reports
         self.close = weakref.finalize(self, _end, watch, context, sockets, self.folder, os.getpid())
 
     def watch_no_more(self) -> None:
@@ -160,17 +160,17 @@ class Watchdog:
     def __init__(
         self,
         child: Child,
-        news: "zmq.Socket[bytes]",
+        reports: "zmq.Socket[bytes]",
         fate: ProcessGroup,
         rank: int,
         step_timeout: float,
     ) -> None:
         self.child = child
-        self._news, self._step_timeout = news, step_timeout
+        self._reports, self._step_timeout = reports, step_timeout
         self._fate, self._rank = fate, rank
         self._closing = threading.Event()
         self._beats = False
-        self._last = Beat(None, None)
+        self._last = Heartbeat(None, None)
         self._thread = threading.Thread(target=self._run, name="jax-engine-watch", daemon=True)
         self._thread.start()
 
@@ -183,7 +183,7 @@ class Watchdog:
     def _run(self) -> None:
         awake, heard = ActiveTime(2 * POLL_S), 0.0
         while not self._closing.is_set():
-            if self._news.poll(int(POLL_S * 1000)):
+            if self._reports.poll(int(POLL_S * 1000)):
                 self._take()
                 heard = awake.seconds
             awake.tick()
@@ -193,12 +193,14 @@ class Watchdog:
                 return
 
     def _take(self) -> None:
-        news = pickle.loads(self._news.recv())
-        if isinstance(news, Beat):
+        reports = pickle.loads(self._reports.recv())
+        if isinstance(reports, Heartbeat):
             self._beats = True
-            self._last = self._fate.beats[self._rank] = news
-        elif isinstance(news, Line):
-            logging.getLogger(news.logger).log(news.level, "rank %d: %s", self._rank, news.text)
+            self._last = self._fate.beats[self._rank] = reports
+        elif isinstance(reports, Line):
+            logging.getLogger(reports.logger).log(
+                reports.level, "rank %d: %s", self._rank, reports.text
+            )
 
     def _look(self, silence: float) -> str | None:
         step, still = self._last.seconds, self._fate.stillness()
@@ -217,7 +219,7 @@ class Watchdog:
         """Nothing of it is left when the problem is known."""
         self.child.kill()
         self.child.wait()
-        while self._news.poll(0):  # its last words
+        while self._reports.poll(0):  # its last words
             self._take()
         self._fate.end(problem)
 

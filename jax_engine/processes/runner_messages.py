@@ -9,7 +9,7 @@ socket of their own, since they come while a call computes.
 import pickle
 from typing import Any, NamedTuple
 
-COMMANDS, ANSWERS, NEWS = "commands", "answers", "news"  # names of the sockets
+COMMANDS, ANSWERS, REPORTS = "commands", "answers", "reports"  # names of the sockets
 STOP = "stop"  # in place of a method: the process ends
 
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
     failed: bool
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """Sent twice a second.
 
     Attributes:

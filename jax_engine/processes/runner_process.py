@@ -25,11 +25,11 @@ from jax_engine.processes.child_process import (
 from jax_engine.processes.runner_messages import (
     ANSWERS,
     COMMANDS,
-    NEWS,
+    REPORTS,
     STOP,
     Answer,
-    Beat,
     Call,
+    Heartbeat,
     Line,
     message,
 )
@@ -137,7 +137,7 @@ def serve(
         live: Sees to it that this process ends with its driver; None: it is the driver's child.
     """
     (live or live_as_child)(address)
-    news, context = _News(address), Context()
+    reports, context = _ReportSocket(address), Context()
     calls = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
     answers = connect(context, zmq.PUSH, f"{address}/{ANSWERS}")
 
@@ -145,10 +145,10 @@ def serve(
         answers.send_multipart(parts)
 
     server = RunnerServer(send)
-    threading.Thread(target=_beat, args=(news, server), daemon=True).start()
+    threading.Thread(target=_beat, args=(reports, server), daemon=True).start()
     try:
         level, settings, folders = pickle.loads(calls.recv())
-        _send_lines(news, level)
+        _send_lines(reports, level)
         try:
             known, server.runners = build(settings, folders)
         except Exception as error:
@@ -162,23 +162,23 @@ def serve(
                 return 0
             server.do(call, arguments)
     finally:
-        news.close()
+        reports.close()
         context.destroy(linger=LINGER_MS)
 
 
-class _News:
+class _ReportSocket:
     """A socket for what comes unasked, from any thread."""
 
     def __init__(self, address: str) -> None:
         self.closed = threading.Event()
         self._context = Context()
-        self._socket = connect(self._context, zmq.PUSH, f"{address}/{NEWS}")
+        self._socket = connect(self._context, zmq.PUSH, f"{address}/{REPORTS}")
         self._lock = threading.Lock()
 
-    def send(self, news: Beat | Line) -> None:
+    def send(self, reports: Heartbeat | Line) -> None:
         with self._lock:
             if not self.closed.is_set():
-                self._socket.send(pickle.dumps(news))
+                self._socket.send(pickle.dumps(reports))
 
     def close(self) -> None:
         """Nothing is sent any more."""
@@ -187,43 +187,43 @@ class _News:
             self._context.destroy(linger=LINGER_MS)
 
 
-def _beat(news: _News, server: RunnerServer) -> None:
+def _beat(reports: _ReportSocket, server: RunnerServer) -> None:
     """Says twice a second that the process lives, and what becomes of its call."""
     awake, work = ActiveTime(2 * BEAT_S), ThreadActivity()
     call, ran, still, before = server.current, 0.0, 0.0, 0.0
-    while not news.closed.is_set():
+    while not reports.closed.is_set():
         awake.tick()
         passed, before = awake.seconds - before, awake.seconds
-        goes_on = work.goes_on(passed)
+        is_active = work.is_active(passed)
         if server.current is not call:
             call, ran, still = server.current, 0.0, 0.0
         elif is_compiling():
             still = 0.0
-        elif goes_on:
+        elif is_active:
             ran, still = ran + passed, 0.0
         else:
             still += passed
         is_step = call is not None and call.method in STEPS
-        news.send(Beat(ran if is_step else None, None if call is None else still))
-        news.closed.wait(BEAT_S)
+        reports.send(Heartbeat(ran if is_step else None, None if call is None else still))
+        reports.closed.wait(BEAT_S)
 
 
 class _Sender(logging.Handler):
     """Sends records to the driver, whose own logging says what becomes of them."""
 
-    def __init__(self, news: _News, level: int) -> None:
+    def __init__(self, reports: _ReportSocket, level: int) -> None:
         super().__init__(level)
-        self._news = news
+        self._reports = reports
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._news.send(Line(record.name, record.levelno, self.format(record)))
+            self._reports.send(Line(record.name, record.levelno, self.format(record)))
         except Exception:  # as of any handler: what is logged must not end what logs
             self.handleError(record)
 
 
-def _send_lines(news: _News, level: int) -> None:
+def _send_lines(reports: _ReportSocket, level: int) -> None:
     """Sends this package's lines from `level` on, and warnings of others."""
-    logging.getLogger().addHandler(_Sender(news, logging.DEBUG))
+    logging.getLogger().addHandler(_Sender(reports, logging.DEBUG))
     for name in OWN:
         logging.getLogger(name).setLevel(level)

@@ -29,8 +29,8 @@ from jax_engine.processes.placement import ANYWHERE, Place
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
-    Beat,
     Command,
+    Heartbeat,
     Ready,
     Report,
     Settings,
@@ -205,7 +205,7 @@ class EngineClient:
         while True:
             report = decode_report(await socket.recv())
             self._last_beat = self._awake.seconds
-            if isinstance(report, Beat):
+            if isinstance(report, Heartbeat):
                 self._step_seconds = report.step_seconds
             else:
                 take(report)

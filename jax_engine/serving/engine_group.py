@@ -182,7 +182,7 @@ class EngineGroup:
         except BaseException:
             for one, begun in zip(self._open, pauses, strict=True):
                 if not begun.cancel() and not begun.cancelled() and begun.exception() is None:
-                    one.give_up(begun.result())
+                    one.cancel_pause(begun.result())
             raise
 
     async def resume(self) -> None:

@@ -25,7 +25,7 @@ from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
-    Beat,
+    Heartbeat,
     Ready,
     Report,
     Settings,
@@ -122,7 +122,7 @@ def _beat(address: str, loop: EngineLoop) -> None:
         awake.tick()
         if loop.step_started != step:
             step, before = loop.step_started, awake.seconds
-        reports.send(encode(Beat(None if step is None else awake.seconds - before)))
+        reports.send(encode(Heartbeat(None if step is None else awake.seconds - before)))
         if (problem := loop.engine.problem()) is not None:  # nobody may ask it for anything
             loop.post(partial(loop.die, problem))
         time.sleep(BEAT_S)

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.pieces import News
-from jax_engine.engine.request import Request, RequestNews
+from jax_engine.engine.request import Request, RequestUpdate
 from jax_engine.errors import EngineDeadError, JaxEngineError
 from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import PoolingRequestOutput
@@ -21,7 +21,7 @@ from jax_engine.serving.messages import (
     Answer,
     Ask,
     AskLoRA,
-    GiveUp,
+    CancelPause,
     Outputs,
     Pause,
     Pooled,
@@ -35,7 +35,7 @@ from jax_engine.serving.messages import (
 
 logger = logging.getLogger("jax_engine")
 
-type Command = Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
+type Command = Add | Abort | Ask | AskLoRA | Pause | CancelPause | Resume | Stop
 
 
 class EngineServer:
@@ -73,7 +73,7 @@ class EngineServer:
                 self.loop.post(lambda: self._send(answer))
             case Pause():
                 self.loop.post(lambda: self._pause(command))
-            case GiveUp():
+            case CancelPause():
                 self.loop.post(lambda: self._give_up(command.number))
             case Resume():
                 self.loop.post(lambda: self._resume(command.number))
@@ -123,7 +123,7 @@ class EngineServer:
                 self._late.append(request)
         self.loop.abort(request_ids)
 
-    def take(self, updates: list[RequestNews]) -> None:
+    def take(self, updates: list[RequestUpdate]) -> None:
         """As `Reader.take`."""
         self._send(Outputs([*messages_of(updates)]))
         self._end_pauses()
@@ -216,8 +216,8 @@ def _refused(request_id: str, error: Exception) -> Refused:
     return Refused(request_id, type(error).__name__, str(error))
 
 
-def messages_of(updates: Iterable[RequestNews]) -> list[News | Pooled]:
-    """A message for each request: its news as they are, or the array of a pooling request."""
+def messages_of(updates: Iterable[RequestUpdate]) -> list[EngineCoreOutput | Pooled]:
+    """A message for each request: its output as it is, or the array of a pooling request."""
     return [_pooled(new) if isinstance(new, PoolingRequestOutput) else new for _, new in updates]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from jax_engine.checks import shown
-from jax_engine.engine.pieces import News
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.errors import InvalidRequestError
 from jax_engine.lora.request import LoRARequest
 from jax_engine.pooling_params import PoolingParams
@@ -22,7 +22,7 @@ COMMANDS, REPORTS = "commands", "reports"  # names of the two sockets
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """Encoded as an array that begins with the name of its class, as `News` are."""
+    """Encoded as an array that begins with the name of its class, as `EngineCoreOutput` are."""
 
 
 class Settings(Message, tag="settings"):
@@ -43,7 +43,7 @@ class Add(Message, tag="add"):
 
     Attributes:
         params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
-        streams: whether there is news after each step; else once, at the end.
+        streams: whether there is output after each step; else once, at the end.
         prediction: tokens that the output is expected to have.
         lora: fields of `LoRARequest`; None: the model alone.
     """
@@ -105,7 +105,7 @@ class Pause(Message, tag="pause"):
     clear_cache: bool
 
 
-class GiveUp(Message, tag="give_up"):
+class CancelPause(Message, tag="cancel_pause"):
     """Whoever sent the `Pause` of this number waits no more, and will not end it."""
 
     number: int
@@ -169,7 +169,7 @@ class Refused(Message, tag="refused"):
 class Outputs(Message, tag="outputs"):
     """What a step gave, or what came between two steps."""
 
-    outputs: list[News | Pooled | Refused]
+    outputs: list[EngineCoreOutput | Pooled | Refused]
 
 
 class Answer(Message, tag="answer"):
@@ -181,7 +181,7 @@ class Answer(Message, tag="answer"):
     kind: str = "JaxEngineError"
 
 
-class Beat(Message, tag="beat"):
+class Heartbeat(Message, tag="beat"):
     """Sent twice a second.
 
     Attributes:
@@ -191,8 +191,8 @@ class Beat(Message, tag="beat"):
     step_seconds: float | None
 
 
-Command = Settings | Add | Abort | Ask | AskLoRA | Pause | GiveUp | Resume | Stop
-Report = Ready | StartFailed | Outputs | Answer | Beat
+Command = Settings | Add | Abort | Ask | AskLoRA | Pause | CancelPause | Resume | Stop
+Report = Ready | StartFailed | Outputs | Answer | Heartbeat
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode

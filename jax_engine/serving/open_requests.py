@@ -1,8 +1,8 @@
 """The requests that wait for an engine's process: their streams of outputs, and questions to it.
 
-News of a request arrives with each step, whether somebody reads or not. What arrived since the last
-reading is read as one output. So a slow reader delays nobody, and the stream holds only what it has
-not read.
+An output of a request arrives with each step, whether somebody reads or not. What arrived since the
+last reading is read as one output. So a slow reader delays nobody, and the stream holds only what
+it has not read.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.pieces import News
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import EngineDeadError
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestOutput
@@ -25,7 +25,7 @@ from jax_engine.serving.messages import (
     Answer,
     Ask,
     AskLoRA,
-    GiveUp,
+    CancelPause,
     LoRAAction,
     Outputs,
     Pause,
@@ -110,10 +110,10 @@ class CompletionStream(Stream[RequestOutput]):
         self._assembler, self._interval = assembler, interval
         self._fresh = False
 
-    def take(self, news: News) -> None:
+    def take(self, core_output: EngineCoreOutput) -> None:
         """Takes what a step gave."""
-        self._assembler.take(news)
-        self.ended = self.ended or news.finished
+        self._assembler.take(core_output)
+        self.ended = self.ended or core_output.finished
         if self.ended or self._assembler.is_due(self._interval):
             self._fresh = True
             self._arrived.set()
@@ -177,20 +177,20 @@ class OpenRequests:
         """Asks the engine for a pause. A task that is cancelled while it waits gives it up.
 
         Returns:
-            Its number, by which `give_up` ends it.
+            Its number, by which `cancel_pause` ends it.
         """
         number = next(self._questions)
         try:
             await self._answer(number, Pause(number, mode, clear_cache))
         except asyncio.CancelledError:
-            self.give_up(number)
+            self.cancel_pause(number)
             raise
         return number
 
-    def give_up(self, number: int) -> None:
+    def cancel_pause(self, number: int) -> None:
         """Ends one pause, or the wait for it."""
         with suppress(EngineDeadError):
-            self._client.send(GiveUp(number))
+            self._client.send(CancelPause(number))
 
     async def resume(self) -> None:
         """Asks the engine to go on."""
@@ -238,13 +238,13 @@ class OpenRequests:
         elif isinstance(report, Answer):
             self._take_answer(report)
 
-    def _take_output(self, output: News | Pooled | Refused) -> None:
+    def _take_output(self, output: EngineCoreOutput | Pooled | Refused) -> None:
         stream = self._streams.get(output.request_id)
         if stream is None:  # its reader has left
             return
         if isinstance(output, Refused):
             stream.fail(error_of(output.error, output.message))
-        elif isinstance(output, News):
+        elif isinstance(output, EngineCoreOutput):
             assert isinstance(stream, CompletionStream)
             stream.take(output)
         else:

@@ -30,7 +30,7 @@ class _Place:
         num_accepted: Guesses out of the text that became output.
     """
 
-    said: set[int] = field(default_factory=set)
+    matched: set[int] = field(default_factory=set)
     seen: int = 0
     at: int = 0
     inside: bool = False
@@ -82,7 +82,7 @@ class PredictedText:
         """Tokens of these sequences that were guessed out of the text and right, and tokens of the
         text that a sequence did not say, once for each sequence."""
         places = [self._follow(seq) for seq in seqs]
-        missing = sum(len(self.text) - len(one.said) for one in places)
+        missing = sum(len(self.text) - len(one.matched) for one in places)
         return sum(one.num_accepted for one in places), missing
 
     def _follow(self, seq: TokenSequence) -> _Place:
@@ -112,7 +112,7 @@ class PredictedText:
         else:
             place.at += 1
         place.inside = True
-        place.said.update(range(place.at - length, place.at))
+        place.matched.update(range(place.at - length, place.at))
 
 
 def _found(text: np.ndarray, last: list[int], at: int) -> tuple[int, int] | None:

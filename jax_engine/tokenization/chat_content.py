@@ -118,9 +118,9 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         )
     # As in vLLM: a message that calls tools often has no content, but templates need text. Other
     # fields that are None are left out: templates ask whether they are there.
-    said = {name: value for name, value in message.items() if value is not None}
-    said["content"] = "" if content is None else content
-    return with_parsed_arguments(where, said)
+    given = {name: value for name, value in message.items() if value is not None}
+    given["content"] = "" if content is None else content
+    return with_parsed_arguments(where, given)
 
 
 def _part(where: str, part: object) -> Mapping[str, Any]:

@@ -16,7 +16,8 @@ def draw() -> dict[str, Drawing]:
     picture.text(216, 219, "Outputs,", anchor="start")
     picture.text(216, 236, "once a step", anchor="start")
     picture.arrow(309, 290, 309, 202)
-    picture.text(318, 228, "Beat", anchor="start")
+    picture.text(318, 219, "Heart-", anchor="start")
+    picture.text(318, 236, "beat", anchor="start")
     _engine(picture, 256)
     picture.text(PHONE / 2, 442, "two interpreters, two locks, no shared memory")
     return {"two-processes": picture}

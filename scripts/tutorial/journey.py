@@ -8,7 +8,8 @@ import html
 import json
 from dataclasses import asdict, dataclass
 
-from jax_engine.engine.pieces import News, Piece
+from jax_engine.engine.engine_message import EngineCoreOutput, SequenceOutput
+
 from jax_engine.serving.messages import Add, Outputs, encode
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
@@ -70,11 +71,12 @@ def stops() -> list[Stop]:
     table = manager.block_table(entry.seq.seq_id)
     slots = [table[p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in range(len(TOKENS))]
     add = Add("r", TOKENS, {"max_tokens": 1, "temperature": 0.0}, False, 0.0)
-    news = Outputs([News("r", [Piece(0, [TOKEN], finish_reason="length")], True, 0)])
+    new = [SequenceOutput(0, [TOKEN], finish_reason="length")]
+    message = Outputs([EngineCoreOutput("r", new, True, 0)])
     scheduler.update({entry.seq.seq_id: [TOKEN]})
     body = f'{{"prompt": "{TEXT}", "max_tokens": 1}}'
     event = f'{{"choices": [{{"text": "{NEXT}", "finish_reason": "length"}}]}}'
-    sent, said = len(encode(add)), len(encode(news))
+    sent, said = len(encode(add)), len(encode(message))
     rows = (
         ("client", "A request arrives", "Text comes in over HTTP.", f"POST /v1/completions {body}"),
         ("server", "Tokenised", IN_TOKENS, f"{TOKENS}"),
@@ -90,7 +92,7 @@ def stops() -> list[Stop]:
          "logits [samples, V] = [1, 49152]"),
         ("sampler", "Sampled", "On the device, too: only tokens come back.", f"token {TOKEN}"),
         ("engine", "Reported", "What is new in each request, in one message a step.",
-         f"News('r', [Piece(token_ids=[{TOKEN}])], finished), {said} bytes"),
+         f"EngineCoreOutput('r', [SequenceOutput(token_ids=[{TOKEN}])], finished), {said} bytes"),
         ("server", "Detokenised", "Bytes that are a whole character become text.", f"{NEXT!r}"),
         ("client", "Streamed", "An event of the stream, and the end.", f"data: {event}"),
         ("blocks", "Freed", "Its blocks are free again in the step that ended it.",

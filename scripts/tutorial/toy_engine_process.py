@@ -11,7 +11,7 @@ import time
 from queue import SimpleQueue
 from typing import IO
 
-from jax_engine.engine.pieces import News, Piece
+from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
 from jax_engine.serving.messages import Add, Command, Outputs, decode_command, encode
 
 STEP_S = 0.002
@@ -47,8 +47,11 @@ def run(inbox: SimpleQueue[Command | None]) -> None:
                     running[request_id] = token_ids[-1]
         time.sleep(STEP_S)
         running = {name: token + 1 for name, token in running.items()}
-        news = [News(name, [Piece(0, [token])], False, 0) for name, token in running.items()]
-        write(sys.stdout.buffer, encode(Outputs(news)))
+        outputs = [
+            EngineCoreOutput(name, [SequenceOutput(0, [token])], False, 0)
+            for name, token in running.items()
+        ]
+        write(sys.stdout.buffer, encode(Outputs(outputs)))
 
 
 def main() -> None:

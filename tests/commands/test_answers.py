@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.commands.answers import Piece, Server, event_data
+from jax_engine.commands.answers import Server, TextDelta, event_data
 from jax_engine.commands.chat import Conversation
 from jax_engine.commands.local_model import LocalModel
 from tests.commands.conftest import FLAGS, SETTINGS, Run
@@ -69,12 +69,12 @@ class Script:
     def __init__(self, *pieces: Any) -> None:
         self.pieces, self.asked = pieces, []
 
-    def chat(self, messages: Any, fields: Any) -> Iterator[Piece]:
+    def chat(self, messages: Any, fields: Any) -> Iterator[TextDelta]:
         self.asked.append(messages)
         for one in self.pieces:
             if isinstance(one, BaseException):
                 raise one
-            yield Piece(0, one)
+            yield TextDelta(0, one)
 
 
 def test_what_was_said_until_ctrl_c_is_kept() -> None:
@@ -82,12 +82,12 @@ def test_what_was_said_until_ctrl_c_is_kept() -> None:
     chat = Conversation(source, {}, "Be kind.")
     for text in ("one", "two"):
         with pytest.raises(KeyboardInterrupt):
-            chat.say(text)
+            chat.send(text)
     roles = [(one["role"], one["content"]) for one in source.asked[1]]
     assert roles == [("system", "Be kind."), ("user", "one"), ("assistant", "Hel"), ("user", "two")]
     source.pieces = (KeyboardInterrupt(),)
     with pytest.raises(KeyboardInterrupt):
-        chat.say("three")
+        chat.send("three")
     assert len(chat.turns) == 4  # without an answer nothing was said
 
 
@@ -203,7 +203,7 @@ def test_ctrl_c_ends_a_server_s_answer_wherever_it_is(
         pieces = server.complete("Hi", {})
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             if place == "readline":
-                assert next(pieces) == Piece(0, "a")
+                assert next(pieces) == TextDelta(0, "a")
             patch.setattr(owner, place, pressed)
             next(pieces)
     assert "".join(one.text for one in server.complete("Hi", {})) == "abc"

@@ -78,11 +78,11 @@ def test_a_gpu_that_jax_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch) -
     }  # fmt: skip
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(diagnosis, "has_nvidia_gpu", lambda: True)
-    first, memory, *_ = diagnosis._said(facts)
+    first, memory, *_ = diagnosis._findings_of(facts)
     assert first.to_do is not None and "jax-engine[cuda]" in first.to_do
     assert memory.value == "8.0 GiB; an engine takes 409.6 MiB of it"
     monkeypatch.setattr(diagnosis, "has_nvidia_gpu", lambda: False)
-    assert next(diagnosis._said(facts)).to_do is None
+    assert next(diagnosis._findings_of(facts)).to_do is None
 
 
 def test_caches_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

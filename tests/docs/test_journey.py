@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine.engine.pieces import News, Piece
+from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
 from jax_engine.serving.messages import Add
 from jax_engine.step import Moves, Row, Samples, Step
 from scripts.tutorial import journey
@@ -59,8 +59,8 @@ def test_boxes_are_classes_and_pages_that_exist() -> None:
 
 def test_messages_have_the_fields_that_are_shown() -> None:
     assert {"request_id", "token_ids", "params"} <= set(Add.__struct_fields__)
-    assert {"pieces", "finished"} <= set(News.__struct_fields__)
-    assert "token_ids" in Piece.__struct_fields__
+    assert {"outputs", "finished"} <= set(EngineCoreOutput.__struct_fields__)
+    assert "token_ids" in SequenceOutput.__struct_fields__
     assert {"start", "tokens"} <= set(Row._fields)
     assert [field.name for field in fields(Samples)] == ["tokens", "indices"]
     assert {"rows", "samples", "block_tables", "moves"} <= set(Step._fields)

@@ -271,9 +271,9 @@ def test_an_adapter_over_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(engine._adapters, "adapter", read)
     monkeypatch.chdir(tmp_path)
-    [news] = served(engine, lora_fields(LoRARequest("mine", 5, "folder")))
+    [output] = served(engine, lora_fields(LoRARequest("mine", 5, "folder")))
     assert asked == [LoRARequest("mine", 5, str(tmp_path / "folder"))]
-    assert news.pieces[0].token_ids == alone(0)
+    assert output.outputs[0].token_ids == alone(0)
 
 
 def test_an_adapter_that_cannot_be_read_over_the_link() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jax_engine import FlatLogprobs, LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.pieces import News
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.api.response_logprobs import Offsets
@@ -63,35 +63,35 @@ def news_engine(words: Words) -> LLMEngine:
     return engine
 
 
-def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[News]:
-    """News of all steps of one request, which is aborted before step `abort_at`."""
+def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[EngineCoreOutput]:
+    """Outputs of all steps of one request, which is aborted before step `abort_at`."""
     engine = news_engine(words)
     engine.add_request("a", PROMPT, params)
     found: list[Any] = []
     step = 0
     while engine.has_unfinished_requests():
         if step == abort_at:
-            found += engine.abort_news(["a"])
+            found += engine.abort_updates(["a"])
         else:
             engine.run_step()
-            found += engine.take_news()
+            found += engine.take_updates()
         step += 1
-    pieces = [piece for _, news in found for piece in news.pieces]
-    assert all(piece.token_ids or piece.finish_reason for piece in pieces)
-    ends = [piece.index for piece in pieces if piece.finish_reason]
-    assert sorted(ends) == sorted({piece.index for piece in pieces}), "handed over once"
-    return [news for _, news in found]
+    outputs = [output for _, core_output in found for output in core_output.outputs]
+    assert all(output.token_ids or output.finish_reason for output in outputs)
+    ends = [output.index for output in outputs if output.finish_reason]
+    assert sorted(ends) == sorted({output.index for output in outputs}), "handed over once"
+    return [core_output for _, core_output in found]
 
 
 def readings(
-    words: Words, params: SamplingParams, news: list[News], cuts: set[int]
+    words: Words, params: SamplingParams, core_output: list[EngineCoreOutput], cuts: set[int]
 ) -> list[RequestOutput]:
     """What a reader reads that reads behind these news, and behind the last."""
     assembler = Assembler("a", Prompt(None, PROMPT), params, words.tokenizer, 0.0)
     found, then = [], []
-    for number, one in enumerate(deepcopy(news), 1):
+    for number, one in enumerate(deepcopy(core_output), 1):
         assembler.take(one)
-        if number in cuts or number == len(news):
+        if number in cuts or number == len(core_output):
             found.append(assembler.read())
             then.append(deepcopy(found[-1]))
     assert found == then, "an output that was given out has changed"
@@ -143,9 +143,9 @@ def test_however_pieces_are_cut_the_outputs_are_the_same(
     final.flat_logprobs = not delta.flat_logprobs  # which changes the form alone
     [whole] = readings(words, final, news_of(words, final, abort_at), set())
     expected = joined(words, final, [whole])
-    news = news_of(words, delta, abort_at)
-    assert joined(words, delta, readings(words, delta, news, cuts)) == expected
-    grown = readings(words, cumulative, news, cuts)
+    core_output = news_of(words, delta, abort_at)
+    assert joined(words, delta, readings(words, delta, core_output, cuts)) == expected
+    grown = readings(words, cumulative, core_output, cuts)
     assert joined(words, cumulative, grown[-1:]) == expected
     for before, after in pairwise(grown):
         for one in before.outputs:

@@ -196,14 +196,14 @@ def test_what_the_client_of_a_pooling_request_gets() -> None:
     group: Any = SimpleNamespace(request_id="a", seqs=[end])
     results = PooledResults(Prompt("x", [1, 0, 1]), params, group)
     metrics, item = RequestMetrics(0.0), SimpleNamespace(start=0, num_tokens=3)
-    output = results.news(metrics, finished=True)
+    output = results.core_output(metrics, finished=True)
     assert not output.finished and output.outputs.data.shape == (0,)
     rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
     results.take_prompt(item, 1, 2, StepResult([]))  # type: ignore[arg-type]
     results.take_prompt(item, 1, 2, StepResult([], hidden=HiddenStates(rows, rows, None)))  # type: ignore[arg-type]
     assert results.take_token(end, 0, StepResult([7])) is None  # type: ignore[arg-type]
     end.finish_reason = "length"
-    output = results.news(metrics, finished=True)
+    output = results.core_output(metrics, finished=True)
     assert (output.request_id, output.prompt_token_ids, output.finished) == ("a", [1, 0, 1], True)
     assert output.outputs.data.tolist() == [1.0, 2.0]
     assert not results.streams and not results.every_token and results.num_generated == 0

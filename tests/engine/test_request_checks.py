@@ -84,7 +84,7 @@ def test_a_pooling_request_has_results_of_its_own() -> None:
     request = check(params)
     assert isinstance(request.results, PooledResults) and request.prompt == Prompt(None, [0, 1])
     assert isinstance(request.params, PooledParams) and request.params is not params
-    output: Any = request.output(request.news(finished=True))
+    output: Any = request.output(request.core_output(finished=True))
     assert (output.request_id, output.prompt_token_ids) == ("new", [0, 1])
     request = check(SamplingParams())
     assert type(request.results) is Results and request.prompt == Prompt(None, [0, 1])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jax_engine import RequestOutputKind, SamplingParams
-from jax_engine.engine.pieces import LogprobLists
+from jax_engine.engine.engine_core_output import LogprobLists
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import Results
 from jax_engine.outputs import RequestMetrics, RequestOutput
@@ -118,10 +118,12 @@ def test_a_prompt_that_is_computed_again_keeps_its_log_probabilities() -> None:
     take(0, 1, 4, -1.0)
     take(0, 1, 0, -9.0)
     take(1, 1, 6, -1.0)
-    lists = results.news(RequestMetrics(0.0), finished=False).prompt_logprobs
+    lists = results.core_output(RequestMetrics(0.0), finished=False).prompt_logprobs
     assert lists == LogprobLists([0, 1, 1, 0], [0, 1], [-5.0, -7.0], [4, 6])
     take(2, 2, 0, -1.0)
-    assert results.news(RequestMetrics(0.0), finished=True).prompt_logprobs is None, "given once"
+    assert results.core_output(RequestMetrics(0.0), finished=True).prompt_logprobs is None, (
+        "given once"
+    )
 
 
 def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:

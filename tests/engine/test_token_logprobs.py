@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_engine import SamplingParams
-from jax_engine.engine.pieces import LogprobLists
+from jax_engine.engine.engine_core_output import LogprobLists
 from jax_engine.engine.results import add_rows, add_sampled, most_probable
 from jax_engine.step import SampleLogprobs
 

@@ -37,7 +37,7 @@ REQUESTS: list[Mutant] = [
         ("arrival + request.timeout", "now + request.timeout", "a timeout begins at the call"),
         ("self.deadlines.remove(request_id)", "pass", "a deadline outlives its request"),
         ("self._pipeline.close(request.group.number)", "pass", "the worker keeps who has ended"),
-        ("self.news.pop(request_id, None)", "pass", "who was aborted has news"),
+        ("self.streaming.pop(request_id, None)", "pass", "who was aborted has outputs"),
         (
             "finished_time = now",
             "finished_time = request.metrics.first_token_time",
@@ -141,8 +141,8 @@ OUTPUTS: list[Mutant] = [
             "what a prompt was given is given again with each delta",
         ),
         (
-            "self.metrics.arrival_time, *news.times, *news.drafts",
-            "self.metrics.arrival_time",
+            "RequestMetrics(*times, *core_output.drafts)",
+            "RequestMetrics(self.metrics.arrival_time)",
             "times are not told",
         ),
     ),

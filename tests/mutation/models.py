@@ -52,7 +52,7 @@ LOADING: list[Mutant] = [
             "keys in as many heads as queries",
         ),
         (
-            "renormalise if said is None else said",
+            "renormalise if declared is None else declared",
             "renormalise",
             "what a file says of experts is not read",
         ),

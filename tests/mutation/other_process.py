@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/processes/runner_process.py",
         TESTS,
         ("elif is_compiling():", "elif False:", "a long compilation is a hang"),
-        ("elif goes_on:", "elif False:", "a call that computes does nothing"),
+        ("elif is_active:", "elif False:", "a call that computes does nothing"),
         ("ran if is_step else None", "ran", "a long compilation ahead is a step that hangs"),
     ),
     *plant(
@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
         ("if len(found) != count:", "if False:", "ranks have the cores of others, or none"),
         ("core not in own or ", "", "a core is not there"),
         ("if len(cores) < count:", "if False:", "with few cores some ranks have none"),
-        ("said == AUTO and count == 1", "False", "a process that is alone is bound"),
+        ("value == AUTO and count == 1", "False", "a process that is alone is bound"),
         ("+ 1)\n    return found", ")\n    return found", "the last core of a range is left out"),
     ),
 ]

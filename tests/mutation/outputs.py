@@ -80,12 +80,12 @@ MUTANTS: list[Mutant] = [
         ),
         ("elif not self.finished:", "elif False:", "outputs that were given out grow"),
         (
-            "            chosen = [(index, one) for index, one in chosen if one.has_news]\n",
+            "            chosen = [(index, one) for index, one in chosen if one.has_output]\n",
             "            pass\n",
             "a delta has samples with nothing new",
         ),
         (
-            "if news.finished and self._params.is_ranked:",
+            "if core_output.finished and self._params.is_ranked:",
             "if False:",
             "the best is where it was sampled",
         ),
@@ -95,8 +95,8 @@ MUTANTS: list[Mutant] = [
             "log-probabilities that were not read are lost",
         ),
         (
-            "            sample.text += piece.text\n",
-            "            sample.text = piece.text\n",
+            "            sample.text += output.text\n",
+            "            sample.text = output.text\n",
             "the engine's text that was not read is lost",
         ),
         (
@@ -136,8 +136,8 @@ MUTANTS: list[Mutant] = [
         ("[rank for _, rank in", "[rank + 1 for _, rank in", "a beam's best token has rank 2"),
         ("seqs[: self._params.n]", "seqs", "best_of returns all"),
         (
-            "if all_of or self._has_news(seq)",
-            "if self._has_news(seq)",
+            "if all_of or self._has_output(seq)",
+            "if self._has_output(seq)",
             "of best_of those are returned that have news",
         ),
         (

@@ -27,8 +27,8 @@ MUTANTS: list[Mutant] = [
         ("full = self.num_read == 0 or", "full =", "the first token waits for an interval"),
         ("- self.num_read >= interval", "- self.num_read > interval", "one token longer"),
         (
-            "return self.has_news and (full or self.finish_reason is not None)",
-            "return self.has_news and full",
+            "return self.has_output and (full or self.finish_reason is not None)",
+            "return self.has_output and full",
             "the end of one of two samples waits",
         ),
     ),
@@ -53,8 +53,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/open_requests.py",
         PAUSES_TESTS,
         (
-            "with suppress(EngineDeadError):\n            self._client.send(GiveUp(number))",
-            "self._client.send(GiveUp(number))",
+            "with suppress(EngineDeadError):\n            self._client.send(CancelPause(number))",
+            "self._client.send(CancelPause(number))",
             "who gives up a pause of a dead engine is not cancelled",
         ),
     ),
@@ -285,8 +285,8 @@ MUTANTS: list[Mutant] = [
             "a second call is written into the first",
         ),
         (
-            "if said.reasoning or said.calls:",
-            "if said.calls:",
+            "if turn.reasoning or turn.calls:",
+            "if turn.calls:",
             "log-probabilities of reasoning are those of the text",
         ),
     ),

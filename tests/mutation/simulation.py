@@ -40,9 +40,9 @@ RUNNING: list[Mutant] = plant(
         "time counts from when a request is added, not from its arrival",
     ),
     (
-        "        self.news.pop(request_id, None)\n",
+        "        self.streaming.pop(request_id, None)\n",
         "",
-        "an ended request has news",
+        "an ended request has outputs",
     ),
     (
         "        self.deadlines.remove(request_id)\n",
@@ -121,7 +121,7 @@ CALLS: list[Mutant] = [
         f"{ENGINE}/llm_engine.py",
         CALLS_TESTS,
         (
-            "                self._unread += self._running.take_news()\n",
+            "                self._unread += self._running.take_updates()\n",
             "                pass\n",
             "what came before a driver goes to its readers",
         ),
@@ -167,7 +167,7 @@ CALLS: list[Mutant] = [
             "who steps next gets the ends of calls that failed",
         ),
         (
-            "        self._deliver(self.engine.take_news())  # of those who had ended before\n",
+            "        self._deliver(self.engine.take_updates())  # of those who had ended before\n",
             "",
             "who is out of time is lost with the step that fails",
         ),
@@ -222,8 +222,8 @@ CALLS: list[Mutant] = [
             "a call that ends ends all others",
         ),
         (
-            "        self._deliver(self.engine.abort_news(request_ids))\n",
-            "        self.engine.abort_news(request_ids)\n",
+            "        self._deliver(self.engine.abort_updates(request_ids))\n",
+            "        self.engine.abort_updates(request_ids)\n",
             "who waits is not told of an abort",
         ),
         (
@@ -271,7 +271,7 @@ CALLS: list[Mutant] = [
             "Ctrl-C does not wait for the end of the requests",
         ),
         (
-            "            del news\n",
+            "            del update\n",
             "            pass\n",
             "an error that a call has raised keeps the engine alive",
         ),

@@ -18,7 +18,7 @@ MUTANTS: list[Mutant] = [
             "a marker that begins within a false beginning is missed",
         ),
         ("self._back = text + self._back", "self._back += text", "letters change places"),
-        ("self.say(held)\n                return", "return", "half a marker at the end is lost"),
+        ("self.emit(held)\n                return", "return", "half a marker at the end is lost"),
         ("None if held or self._back", "None if self._back", "half a marker changes its place"),
     ),
     *plant(
@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
             "next(iter(given), None)",
             "null hides the arguments behind it",
         ),
-        ("yield from self._say_object(scan)", "pass", "a call within an answer's object is one"),
+        ("yield from self._emit_object(scan)", "pass", "a call within an answer's object is one"),
         ("if self.num_calls and not self._several:", "if False:", "one call becomes several"),
         ("self._gap, self.open = [], True", "self.open = True", "white space between calls stays"),
         ("        return json.dumps(value)\n", "        pass\n", "half a pair cannot be sent"),
@@ -93,8 +93,8 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/reasoning_parser.py",
         READERS,
         (
-            "self._reasoning += [*self._gap, said]",
-            "self._reasoning.append(said)",
+            "self._reasoning += [*self._gap, stripped]",
+            "self._reasoning.append(stripped)",
             "blanks within reasoning are lost",
         ),
         (

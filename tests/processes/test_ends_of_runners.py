@@ -21,7 +21,7 @@ from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes import runner_child, runner_client
 from jax_engine.processes.runner_child import ProcessGroup
 from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
-from jax_engine.processes.runner_messages import Beat
+from jax_engine.processes.runner_messages import Heartbeat
 from jax_engine.step import Capabilities
 from tests.support.builders import SETTINGS, pair_without_device
 from tests.support.patience import HANG_S, until
@@ -165,11 +165,11 @@ def test_processes_that_carry_out_different_steps_have_failed(whose: int) -> Non
 
 def test_one_that_waits_for_another_that_computes_is_not_stuck() -> None:
     fate = ProcessGroup()
-    fate.beats |= {0: Beat(0.0, 60.0), 1: Beat(5.0, 0.0)}
+    fate.beats |= {0: Heartbeat(0.0, 60.0), 1: Heartbeat(5.0, 0.0)}
     assert fate.stillness() == 0.0
-    fate.beats[1] = Beat(None, None)
+    fate.beats[1] = Heartbeat(None, None)
     assert fate.stillness() == 60.0
-    fate.beats[1] = Beat(5.0, 13.0)
+    fate.beats[1] = Heartbeat(5.0, 13.0)
     assert fate.stillness() == 13.0
 
 

@@ -13,7 +13,7 @@ import pytest
 from jax_engine.errors import OutOfMemoryError, StepFailedError
 from jax_engine.processes import runner_process
 from jax_engine.processes.child_process import ThreadActivity
-from jax_engine.processes.runner_messages import Answer, Beat, Call, message
+from jax_engine.processes.runner_messages import Answer, Call, Heartbeat, message
 from jax_engine.processes.runner_process import RunnerServer, picklable_error
 from jax_engine.progress_log import compiling
 from jax_engine.step import Moves, Samples, Step
@@ -160,16 +160,16 @@ def test_an_error_of_before_is_not_raised_behind_recover() -> None:
 def beating(monkeypatch: pytest.MonkeyPatch, busy: Callable[[], bool]) -> Iterator[Any]:
     """A server and its beats, as a thread sends them; `busy`: whether the process does anything."""
     monkeypatch.setattr(runner_process, "BEAT_S", 0.01)
-    monkeypatch.setattr(ThreadActivity, "goes_on", lambda self, seconds: busy())
-    beats: list[Beat] = []
-    news: Any = SimpleNamespace(closed=threading.Event(), send=beats.append)
+    monkeypatch.setattr(ThreadActivity, "is_active", lambda self, seconds: busy())
+    beats: list[Heartbeat] = []
+    reports: Any = SimpleNamespace(closed=threading.Event(), send=beats.append)
     server: Any = SimpleNamespace(current=None)
-    thread = threading.Thread(target=runner_process._beat, args=(news, server))
+    thread = threading.Thread(target=runner_process._beat, args=(reports, server))
     thread.start()
     try:
         yield server, beats
     finally:
-        news.closed.set()
+        reports.closed.set()
         thread.join()
 
 
@@ -180,7 +180,7 @@ def call(method: str) -> Call:
 def test_the_time_in_which_it_compiles_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     with beating(monkeypatch, lambda: False) as (server, beats):
         until(lambda: beats)
-        assert beats[-1] == Beat(None, None)
+        assert beats[-1] == Heartbeat(None, None)
         server.current = call("launch")
         until(lambda: (beats[-1].still or 0) > 0.05)
         assert not any(beat.seconds for beat in beats)  # it waits, as for a process that compiles
@@ -190,7 +190,7 @@ def test_the_time_in_which_it_compiles_is_no_hang(monkeypatch: pytest.MonkeyPatc
             assert not any(beat.seconds or beat.still for beat in beats[first:])
         until(lambda: beats[-1].still)
         server.current = None
-        until(lambda: beats[-1] == Beat(None, None))
+        until(lambda: beats[-1] == Heartbeat(None, None))
 
 
 def test_a_call_that_computes_is_not_still(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +218,10 @@ def test_a_process_that_waits_does_nothing_and_one_that_computes_does() -> None:
     """Whichever of its threads computes, but not the one that asks."""
     ended = threading.Event()
     work, thread = ThreadActivity(), threading.Thread(target=spin, args=(ended,))
-    assert until(lambda: not work.goes_on(waited()))
+    assert until(lambda: not work.is_active(waited()))
     thread.start()
     try:
-        assert until(lambda: work.goes_on(waited()))
+        assert until(lambda: work.is_active(waited()))
     finally:
         ended.set()
         thread.join()

@@ -30,7 +30,7 @@ from jax_engine import (
 )
 from jax_engine.processes.child_process import connect
 from jax_engine.serving import engine_client
-from jax_engine.serving.messages import REPORTS, Beat, encode
+from jax_engine.serving.messages import REPORTS, Heartbeat, encode
 from tests.support.byte_tokenizer import VOCAB
 from tests.support.engine_in_thread import in_threads
 from tests.support.patience import HANG_S, until
@@ -232,7 +232,7 @@ async def after_a_step_of(seconds: float, llm: AsyncLLM) -> str | None:
     os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
     try:
         while llm._engines._clients[0].step_seconds != seconds:
-            reports.send(encode(Beat(seconds)))  # again, behind a true one that had been sent
+            reports.send(encode(Heartbeat(seconds)))  # again, behind a true one that had been sent
             await asyncio.sleep(0.01)
         if not llm.errored:
             return None

@@ -54,13 +54,13 @@ class Held:
 
     def __init__(self, llm: AsyncLLM, process: EngineThread) -> None:
         self.llm, self.process = llm, process
-        self.in_step, self.goes_on = threading.Event(), threading.Event()
-        self.goes_on.set()
+        self.in_step, self.may_continue = threading.Event(), threading.Event()
+        self.may_continue.set()
         engine, step = process.engine, process.engine.run_step
 
         def held() -> None:
             self.in_step.set()
-            self.goes_on.wait(HANG_S)
+            self.may_continue.wait(HANG_S)
             step()
 
         engine.run_step = held  # type: ignore[method-assign]
@@ -68,7 +68,7 @@ class Held:
     async def hold(self) -> None:
         """Returns once a step waits."""
         self.in_step.clear()
-        self.goes_on.clear()
+        self.may_continue.clear()
         await asyncio.to_thread(self.in_step.wait, 30)
 
 
@@ -78,7 +78,7 @@ def held(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     llm = AsyncLLM(str(checkpoint), **SETTINGS)
     found = Held(llm, process())
     yield found
-    found.goes_on.set()
+    found.may_continue.set()
     llm.shutdown()
 
 
@@ -109,7 +109,7 @@ def test_who_waits_when_the_engine_ends_is_told(held: Held, end: str) -> None:
         if end == "killed":
             held.process.kill()
         else:
-            threading.Timer(0.1, held.goes_on.set).start()
+            threading.Timer(0.1, held.may_continue.set).start()
             llm.shutdown(timeout=30)
         told = await asyncio.gather(*waits, return_exceptions=True)
         late = [read(llm.generate("d")), read(llm.encode("d"))]
@@ -134,7 +134,7 @@ def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:
             body = {"prompt": "a", "max_tokens": 30, "ignore_eos": True}
             found.append(client.post("/v1/completions", json=body))
 
-        held.goes_on.clear()
+        held.may_continue.clear()
         thread = threading.Thread(target=ask)
         thread.start()
         assert held.in_step.wait(HANG_S)
@@ -206,7 +206,7 @@ def test_an_id_may_be_used_again_as_soon_as_its_request_has_ended(held: Held) ->
         await left.aclose()  # its abort waits behind the step
         third = asyncio.create_task(read(llm.generate("b", LONG, "same")))
         await asyncio.sleep(0)
-        held.goes_on.set()
+        held.may_continue.set()
         assert (await third)[-1].outputs == expected
 
         aborted = llm.generate("a", LONG, "same")
@@ -215,7 +215,7 @@ def test_an_id_may_be_used_again_as_soon_as_its_request_has_ended(held: Held) ->
         await llm.abort("same")
         with pytest.raises(InvalidRequestError, match="'same' is already running"):
             await read(llm.generate("b", LONG, "same"))  # until the engine says that it has ended
-        held.goes_on.set()
+        held.may_continue.set()
         assert (await read(aborted))[-1].outputs[0].finish_reason == "abort"
         assert (await read(llm.generate("b", LONG, "same")))[-1].outputs == expected
 

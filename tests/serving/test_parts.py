@@ -63,7 +63,7 @@ def test_white_space_that_is_all_is_said_at_the_end() -> None:
 def test_a_message_of_one_text_is_that_text(texts: list[str], content: Any) -> None:
     """Many templates take a string alone."""
     conversation = Conversation()
-    conversation.say("user", texts)
+    conversation.add_texts("user", texts)
     assert conversation.done() == [{"role": "user", "content": content}]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.pieces import News, Piece
+from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
 from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.open_requests import CompletionStream
 from tests.support.engine_in_thread import in_threads, run_client
@@ -20,11 +20,13 @@ PARAMS = SamplingParams(temperature=0.0, max_tokens=13, ignore_eos=True)
 TWO = SamplingParams(seed=3, n=2, max_tokens=13, ignore_eos=True)
 
 
-def news(tokens: dict[int, int], *, end: bool) -> News:
+def core_output(tokens: dict[int, int], *, end: bool) -> EngineCoreOutput:
     """A token of each sample."""
     reason = "length" if end else None
-    pieces = [Piece(index, [token], None, finish_reason=reason) for index, token in tokens.items()]
-    return News("a", pieces, end, 0)
+    outputs = [
+        SequenceOutput(index, [token], finish_reason=reason) for index, token in tokens.items()
+    ]
+    return EngineCoreOutput("a", outputs, end, 0)
 
 
 def stream_of_two(kind: RequestOutputKind, interval: int) -> CompletionStream:
@@ -38,7 +40,7 @@ def read_after_each_step(kind: RequestOutputKind, interval: int, steps: int) -> 
     found = []
     for step in range(steps):
         tokens = {0: step} if step < 3 else {0: step, 1: step}
-        stream.take(news(tokens, end=step == steps - 1))
+        stream.take(core_output(tokens, end=step == steps - 1))
         if (output := stream.read()) is not None:
             found.append([len(one.token_ids) for one in output.outputs])
     return found
@@ -62,9 +64,10 @@ def test_a_reader_is_told_of_first_tokens_full_intervals_and_the_end(
 
 def test_the_end_of_one_of_two_samples_is_told_at_once() -> None:
     stream = stream_of_two(DELTA, 9)
-    stream.take(news({0: 1, 1: 1}, end=False))
+    stream.take(core_output({0: 1, 1: 1}, end=False))
     assert stream.read() is not None
-    stream.take(News("a", [Piece(0, [2], finish_reason="length"), Piece(1, [2])], False, 0))
+    ended = SequenceOutput(0, [2], finish_reason="length")
+    stream.take(EngineCoreOutput("a", [ended, SequenceOutput(1, [2])], False, 0))
     output = stream.read()
     assert output is not None and not output.finished
     assert [one.finish_reason for one in output.outputs] == ["length", None]

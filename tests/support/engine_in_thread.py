@@ -17,7 +17,7 @@ from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.processes.child_process import connect
 from jax_engine.serving import engine_process
 from jax_engine.serving.engine_server import EngineServer
-from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
+from jax_engine.serving.messages import COMMANDS, REPORTS, Heartbeat, Report, Stop, encode
 from tests.support.builders import small_engine
 from tests.support.patience import HANG_S
 
@@ -145,7 +145,7 @@ def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:
         context = zmq.Context()
         reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
         while process.status is None:
-            reports.send(encode(Beat(None)))
+            reports.send(encode(Heartbeat(None)))
             process._over.wait(BEAT_S)  # no thread is left when Python ends
         context.destroy(linger=0)
 

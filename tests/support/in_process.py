@@ -6,7 +6,7 @@ from typing import Any
 from jax_engine import LLMEngine, LoRARequest, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.engine_loop import EngineLoop
-from jax_engine.engine.request import RequestNews, outputs_of
+from jax_engine.engine.request import RequestUpdate, outputs_of
 from jax_engine.engine.stats import Metric
 from jax_engine.errors import JaxEngineError
 from jax_engine.outputs import AnyRequestOutput
@@ -82,7 +82,7 @@ class ThroughLoop(InProcess):
         with self.llm_engine.driven():
             self._loop.add([request], self)
 
-    def take(self, updates: list[RequestNews]) -> None:
+    def take(self, updates: list[RequestUpdate]) -> None:
         """Does what `Reader.take` does."""
         self._outputs += outputs_of(updates)
 
@@ -120,7 +120,7 @@ def debug_state(engine: LLMEngine) -> DebugState:
         "sequences": [*scheduler._state.seq_ids],
         "requests": [*running.requests],
         "deadlines": [*range(len(running.deadlines))],
-        "news": [*running.news],
+        "streaming": [*running.streaming],
         "ended": [request.request_id for request, _ in running.ended],
         "unread": engine._unread,
         "opened": [*pipeline._opened],

@@ -93,7 +93,7 @@ def in_servers() -> Iterator[Any]:
         with (
             patch.object(runner_child, "start_child", _starts(runners)),
             patch.object(runner_process, "live_as_child", lambda folder: None),
-            patch.object(runner_process, "_send_lines", lambda news, level: None),
+            patch.object(runner_process, "_send_lines", lambda reports, level: None),
             patch.object(runner_process, "RunnerServer", Server),
         ):
             clients.append(RunnerClient("", [None], step_timeout=HANG_S))

@@ -47,9 +47,9 @@ class MarkedTurn:
 def marked_turns() -> Iterator[None]:
     """All chats read `MarkedTurn`s."""
 
-    def said(call: ChatGeneration, sample: CompletionOutput) -> TurnDelta:
+    def turn_delta(call: ChatGeneration, sample: CompletionOutput) -> TurnDelta:
         turn = call._turns.setdefault(sample.index, MarkedTurn())
         return turn.take(sample.text, ended=sample.finish_reason is not None)
 
-    with patch.object(ChatGeneration, "said", said):
+    with patch.object(ChatGeneration, "turn_delta", turn_delta):
         yield

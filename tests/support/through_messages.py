@@ -5,7 +5,7 @@ from typing import Any
 
 from jax_engine import LLMEngine
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.pieces import News
+from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
@@ -61,7 +61,7 @@ class ThroughMessages(InProcess):
         received = decode_report(encode(report))
         assert isinstance(received, Outputs)
         for output in received.outputs:
-            if isinstance(output, News):
+            if isinstance(output, EngineCoreOutput):
                 self._streams[output.request_id].take(output)
             else:
                 self._refused.append(output.message)

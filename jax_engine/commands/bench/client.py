@@ -88,8 +88,8 @@ class Client:
         assert self._session is not None
         async with self._session.post(self._target.url, data=body) as answer:
             if answer.status != 200:
-                said = (await answer.text(errors="replace")).strip()
-                outcome.error = f"HTTP {answer.status}: {said[:MOST_OF_AN_ERROR]}"
+                text = (await answer.text(errors="replace")).strip()
+                outcome.error = f"HTTP {answer.status}: {text[:MOST_OF_AN_ERROR]}"
                 return
             reader = EventReader(outcome)
             async for data in answer.content.iter_any():

@@ -54,7 +54,7 @@ class ChatGeneration:
         prompt = await chat_prompt(service, request, request, any_length=any_length)
         params = service.fit(params, prompt, request.max_output, request.truncation_side)
         plan = plan_of(
-            service.dialect_of(request),
+            service.turn_format_of(request),
             service.tokenizer,
             choice,
             params.structured_outputs,
@@ -74,18 +74,18 @@ class ChatGeneration:
         return self.service.generate(self.prompt, self.params, self.request)
 
     async def output(self) -> RequestOutput:
-        """The whole output of a request without `stream`; then `said` reads its samples."""
+        """The whole output of a request without `stream`; then `turn_delta` reads its samples."""
         [output] = await last_of([self._outputs()])
         self.counts.add(0, output)
         return output
 
     async def outputs(self) -> AsyncIterator[RequestOutput]:
-        """What is new, of a request with `stream`; `said` reads each sample of each output."""
+        """What is new, of a request with `stream`; `turn_delta` reads each sample of it."""
         async for output in self._outputs():
             self.counts.add(0, output)
             yield output
 
-    def said(self, sample: CompletionOutput) -> TurnDelta:
+    def turn_delta(self, sample: CompletionOutput) -> TurnDelta:
         """What is new in a sample, read once and in order."""
         turn = self._turns.get(sample.index)
         if turn is None:

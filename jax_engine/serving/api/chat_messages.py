@@ -61,7 +61,7 @@ class Conversation:
     messages: list[dict[str, Any]] = field(default_factory=list)
     _calls: dict[str, str] = field(default_factory=dict)
 
-    def say(self, role: str, texts: Sequence[str]) -> None:
+    def add_texts(self, role: str, texts: Sequence[str]) -> None:
         """Adds texts that a role says."""
         message = self._last_of(role)
         message["content"] += [{"type": "text", "text": one} for one in texts]

@@ -52,23 +52,23 @@ class Blocks:
     _space: str = ""
     _waiting: list[Any] = field(default_factory=list)
 
-    def take(self, said: TurnDelta, logprobs: list[Any] | None = None) -> Iterator[BlockEvent]:
+    def take(self, turn: TurnDelta, logprobs: list[Any] | None = None) -> Iterator[BlockEvent]:
         """Adds what is new. White space alone waits for text to follow: beside calls it is none.
 
         Args:
             logprobs: those of the new tokens. Tokens whose text comes later wait for it.
         """
         self._waiting += logprobs or ()
-        if said.reasoning:
-            yield from self._grow("reasoning", said.reasoning)
+        if turn.reasoning:
+            yield from self._grow("reasoning", turn.reasoning)
         begin = 0
-        for piece in said.calls:
-            end = len(said.content) if piece.at is None else piece.at
-            yield from self._say(said.content[begin:end])
+        for piece in turn.calls:
+            end = len(turn.content) if piece.at is None else piece.at
+            yield from self._add_content(turn.content[begin:end])
             begin = end
             yield from self._grow_call(piece)
-        yield from self._say(said.content[begin:])
-        if said.reasoning or said.calls:
+        yield from self._add_content(turn.content[begin:])
+        if turn.reasoning or turn.calls:
             self._waiting = []
 
     def finish(self) -> Iterator[BlockEvent]:
@@ -96,7 +96,7 @@ class Blocks:
     def _in_text(self) -> bool:
         return bool(self.all) and self.all[-1].kind == "text" and not self.all[-1].ended
 
-    def _say(self, content: str) -> Iterator[BlockEvent]:
+    def _add_content(self, content: str) -> Iterator[BlockEvent]:
         self._space += content
         if self._space.strip() or (content and self._in_text()):
             yield from self._grow_text()

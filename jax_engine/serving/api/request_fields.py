@@ -98,10 +98,10 @@ def _number(value: Any) -> Any:
 
 def field_error(name: str, problem: str) -> PydanticCustomError:
     """An error of validation whose message names its field."""
-    said = {"problem": problem, "name": name}
-    for key, text in said.items():
-        said[key] = text.encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
-    return PydanticCustomError("named_field", "{problem}", said)
+    context = {"problem": problem, "name": name}
+    for key, text in context.items():
+        context[key] = text.encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
+    return PydanticCustomError("named_field", "{problem}", context)
 
 
 def _unknown(name: str, known: list[str]) -> str:

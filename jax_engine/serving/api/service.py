@@ -22,7 +22,7 @@ from jax_engine.serving.api.api_errors import ApiError, invalid
 from jax_engine.serving.api.endpoint_requests import PooledRequest
 from jax_engine.serving.api.request_fields import Request
 from jax_engine.serving.api.sampling_fields import SamplingRequest, StreamOptions
-from jax_engine.serving.api.turn_parsing import Dialect
+from jax_engine.serving.api.turn_parsing import TurnFormat
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.request_log import CLIENT_REQUEST, ClientRequest
 from jax_engine.serving.served_adapters import Adapters, LoRAModule
@@ -110,26 +110,26 @@ class Service:
         return self.llm.text_encoder()
 
     @cached_property
-    def dialect(self) -> Dialect:
+    def turn_format(self) -> TurnFormat:
         """How the model writes calls and reasoning."""
-        return self._dialect(
+        return self._turn_format(
             self.tokenizer.chat.chosen(self.settings.chat_template, with_tools=True)
         )
 
-    def dialect_of(self, request: Request) -> Dialect:
+    def turn_format_of(self, request: Request) -> TurnFormat:
         """How a request's adapter writes calls and reasoning: as its template tells, if it has one.
 
         What the server was started with counts more.
         """
         own = own_template(request.own_templates, with_tools=True)
         if own is None or self.settings.chat_template is not None:
-            return self.dialect
-        return self._dialect(own)
+            return self.turn_format
+        return self._turn_format(own)
 
-    def _dialect(self, template: str | None) -> Dialect:
+    def _turn_format(self, template: str | None) -> TurnFormat:
         settings = self.settings
         calls, reasoning = settings.tool_call_parser, settings.reasoning_parser
-        return Dialect.of(self.tokenizer, template, calls, reasoning)
+        return TurnFormat.of(self.tokenizer, template, calls, reasoning)
 
     @property
     def can_chat(self) -> bool:

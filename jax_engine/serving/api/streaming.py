@@ -120,9 +120,9 @@ async def named_event_stream(http: HttpRequest, events: AsyncGenerator[dict[str,
 
 
 async def with_errors[Event](
-    events: AsyncIterator[Event], say: Callable[[ApiError], Iterable[Event]]
+    events: AsyncIterator[Event], as_events: Callable[[ApiError], Iterable[Event]]
 ) -> AsyncGenerator[Event]:
-    """Events. An error before the first one is raised; `say` makes events of a later one."""
+    """Events. An error before the first one is raised; `as_events` makes events of a later one."""
     begun = False
     try:
         async for event in events:
@@ -131,7 +131,7 @@ async def with_errors[Event](
     except Exception as error:
         if not begun:
             raise
-        for event in say(api_error(error)):
+        for event in as_events(api_error(error)):
             yield event
 
 

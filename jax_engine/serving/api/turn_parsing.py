@@ -148,11 +148,11 @@ GRAMMARS = 256  # kept, once found valid
 
 
 @dataclass(frozen=True)
-class Dialect:
+class TurnFormat:
     """How a model writes calls and reasoning; None: it has no form that is known.
 
     Attributes:
-        hidden: its special tokens, but for the markers of this dialect.
+        hidden: its special tokens, but for the markers of this turn_format.
         shows_special: whether a marker is a special token, so that texts must show them.
     """
 
@@ -168,7 +168,7 @@ class Dialect:
         template: str | None,
         calls: str | None = None,
         reasoning: str | None = None,
-    ) -> "Dialect":
+    ) -> "TurnFormat":
         """
         Args:
             template: the chat template, which tells what is not named.
@@ -198,7 +198,7 @@ class TurnPlan:
 
 
 def plan_of(
-    dialect: Dialect,
+    turn_format: TurnFormat,
     tokenizer: Tokenizer,
     choice: ToolChoice,
     grammar: StructuredOutputsParams | None,
@@ -219,16 +219,16 @@ def plan_of(
     """
     if choice.kind in ("required", "named"):
         grammar = None
-    style = dialect.reasoning
+    style = turn_format.reasoning
     start = "closed" if style is None else style.start(prompt)
-    form, guided = _form(dialect, choice, has_grammar=grammar is not None)
+    form, guided = _form(turn_format, choice, has_grammar=grammar is not None)
     if guided or (grammar is not None and start != "closed"):
         grammar = _grammar(tokenizer, style, start, choice, form, grammar)
-    special = dialect.shows_special and (style is not None or choice.kind != "none")
+    special = turn_format.shows_special and (style is not None or choice.kind != "none")
 
     def new_turn() -> TurnParser:
         return TurnParser(
-            SpecialTokenFilter(dialect.hidden) if special and not keeps_special else None,
+            SpecialTokenFilter(turn_format.hidden) if special and not keeps_special else None,
             None if style is None else ReasoningParser(style, start),
             _reader(choice, form, guided=guided),
             include_reasoning=include_reasoning,
@@ -238,10 +238,10 @@ def plan_of(
 
 
 def _form(
-    dialect: Dialect, choice: ToolChoice, *, has_grammar: bool
+    turn_format: TurnFormat, choice: ToolChoice, *, has_grammar: bool
 ) -> tuple[ToolFormat | None, bool]:
     """The form of a request's calls, and whether a grammar makes them."""
-    own = dialect.calls
+    own = turn_format.calls
     with_grammar = own is not None and own.grammar is not None
     if choice.kind == "none":
         return None, False

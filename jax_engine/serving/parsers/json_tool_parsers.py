@@ -38,7 +38,7 @@ class ListToolParser(ToolParser):
     """`[{"name": .., "parameters": {..}}, ..]`: what a grammar asks of a model without a form."""
 
     def _read(self) -> Reading[None]:
-        self.say((yield from self.calls("")) or "")
+        self.emit((yield from self.calls("")) or "")
         yield from self.rest()
 
 
@@ -75,32 +75,32 @@ class Llama3JsonToolParser(ToolParser):
 
     def _read(self) -> Reading[None]:
         if self.guided:  # the grammar lets nothing but the whole turn be calls
-            said = yield from self.space()
-            said += (yield from self.literal(PYTHON_TAG)) or ""
-            self.say((yield from self.calls(said, lists=False)) or "")
+            pending = yield from self.space()
+            pending += (yield from self.literal(PYTHON_TAG)) or ""
+            self.emit((yield from self.calls(pending, lists=False)) or "")
             yield from self.rest()
         while mark := (yield from self.until(_BEGINS)):
-            said = ""
+            pending = ""
             if mark == PYTHON_TAG:
-                said = mark + (yield from self.space())
+                pending = mark + (yield from self.space())
                 mark = yield from self.next_char()
             self.give_back(mark)
             if mark in ("{", "["):
-                yield from self.bare_calls(mark, said)
+                yield from self.bare_calls(mark, pending)
             else:
-                self.say(said)
+                self.emit(pending)
 
-    def bare_calls(self, mark: str, said: str) -> Reading[None]:
+    def bare_calls(self, mark: str, pending: str) -> Reading[None]:
         """Reads calls, up to where none follows.
 
         Args:
             mark: the bracket that comes next; at least it is read.
-            said: what was read already: content if no call follows.
+            pending: what was read already: content if no call follows.
         """
         if mark == "[" and not (yield from self.opens_list()):
-            self.say(said + (yield from self.next_char()))
+            self.emit(pending + (yield from self.next_char()))
             return
-        self.say((yield from self.calls(said)) or "")
+        self.emit((yield from self.calls(pending)) or "")
 
     def may_call(self, name: str) -> bool:
         """Whether this name makes a call of what else looks like one."""

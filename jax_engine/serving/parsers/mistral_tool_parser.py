@@ -23,28 +23,28 @@ class MistralToolParser(ToolParser):
     def _read(self) -> Reading[None]:
         before = ""
         while marker := (yield from self.until(_BEGINS)):
-            said = before + marker + (yield from self.space())
+            pending = before + marker + (yield from self.space())
             char = yield from self.next_char()
             self.give_back(char)
             if char in ("[", "{"):
-                after = yield from self.calls(said)
+                after = yield from self.calls(pending)
             else:
-                after = yield from self._named_calls(said)
+                after = yield from self._named_calls(pending)
             before = "" if after is None else (yield from self.before_next(after, TOOL_CALLS))
 
-    def _named_calls(self, said: str) -> Reading[str | None]:
+    def _named_calls(self, pending: str) -> Reading[str | None]:
         """As `calls`, of calls that begin with their names."""
-        called = yield from self._named(said, may_be_bare=True)
+        called = yield from self._named(pending, may_be_bare=True)
         while called:
-            said = yield from self.space(SEPARATORS)
+            pending = yield from self.space(SEPARATORS)
             if (yield from self.literal(TOOL_CALLS)) is not None:
                 self.give_back(TOOL_CALLS)
-                return said
-            called = yield from self._named(said)
+                return pending
+            called = yield from self._named(pending)
         return None
 
-    def _named(self, said: str, *, may_be_bare: bool = False) -> Reading[bool]:
-        """Reads a call; if it is none, says it, behind `said`.
+    def _named(self, pending: str, *, may_be_bare: bool = False) -> Reading[bool]:
+        """Reads a call; if it is none, emits it, behind `pending`.
 
         Args:
             may_be_bare: whether a tool's name alone is a call. Behind a call it may be prose.
@@ -53,20 +53,20 @@ class MistralToolParser(ToolParser):
             whether it is a call, and another one may follow.
         """
         name = yield from self._name()
-        said += name
+        pending += name
         mark = None
         for one in (CALL_ID, ARGS):
             mark = (yield from self.literal(one)) if name else None
-            said += mark or ""
+            pending += mark or ""
             if mark == CALL_ID:
-                said += yield from self._name()
+                pending += yield from self._name()
         if self.guided and mark == ARGS:  # without it, `max_tokens` may have cut the name
             self.begin_call(name)
             yield from self.arguments_object()
             return False
         may_be_bare = may_be_bare and name in (self.names or ())
         if not self.guided and (mark == ARGS or may_be_bare):
-            said += yield from self.space()
+            pending += yield from self.space()
             if (yield from self._has_no_arguments()):
                 self.call(name, "{}")
                 return True
@@ -75,7 +75,7 @@ class MistralToolParser(ToolParser):
         if whole and called is not None:
             self.call(*called)
             return True
-        self.say(said + text)
+        self.emit(pending + text)
         return False
 
     def _has_no_arguments(self) -> Reading[bool]:

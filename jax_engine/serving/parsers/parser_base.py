@@ -75,8 +75,8 @@ class StreamParser:
 
     def __init__(self) -> None:
         self._back = ""
-        self._passes = False  # whether all that follows is only said
-        self._looks_for: Markers | None = None  # what does not begin one of these is only said
+        self._passes = False  # whether all that follows is plain text
+        self._looks_for: Markers | None = None  # what begins none of these is plain text
         self._reading = self._read()
         next(self._reading)
 
@@ -84,9 +84,9 @@ class StreamParser:
         """Reads what is new."""
         at = 0
         while at < len(text):
-            end = self._said_up_to(text, at)
+            end = self._plain_up_to(text, at)
             if end > at:
-                self.say(text[at:end])
+                self.emit(text[at:end])
             else:
                 end = at + 1
                 self._reading.send(text[at])
@@ -97,8 +97,8 @@ class StreamParser:
             except StopIteration:
                 self._passes = True
 
-    def _said_up_to(self, text: str, at: int) -> int:
-        """Up to where a text is only said, whatever follows."""
+    def _plain_up_to(self, text: str, at: int) -> int:
+        """Up to where a text is plain, whatever follows."""
         if self._passes:
             return len(text)
         if self._looks_for is None:
@@ -111,7 +111,7 @@ class StreamParser:
         """Reads everything, and returns at the end only."""
 
     @abstractmethod
-    def say(self, text: str) -> None:
+    def emit(self, text: str) -> None:
         """Takes text that is no part of a marker or of a call."""
 
     def next_char(self) -> Reading[str]:
@@ -133,19 +133,19 @@ class StreamParser:
             char = yield from self.next_char()
             self._looks_for = None
             if not char:
-                self.say(held)
+                self.emit(held)
                 return ""
             held += char
             if held in marks.texts:
                 return held
             while held and held not in marks.beginnings:
-                self.say(held[0])
+                self.emit(held[0])
                 held = held[1:]
 
     def rest(self) -> Reading[None]:
         """Says all that follows."""
         while self._back:
-            self.say((yield from self.next_char()))
+            self.emit((yield from self.next_char()))
         self._passes = True
         yield
 

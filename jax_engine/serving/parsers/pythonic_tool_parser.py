@@ -22,23 +22,23 @@ _BEGINS = re.compile(r"\[\s*([^\W\d][\w.:-]*)?\s*")
 class PythonicToolParser(Llama3JsonToolParser):
     """Lists of calls with named arguments, all of them literals; or calls as JSON."""
 
-    def bare_calls(self, mark: str, said: str) -> Reading[None]:
+    def bare_calls(self, mark: str, pending: str) -> Reading[None]:
         """As `Llama3JsonToolParser.bare_calls`."""
         if mark == "{" or (yield from self.opens_list()):
-            yield from super().bare_calls(mark, said)
+            yield from super().bare_calls(mark, pending)
             return
         while mark == "[" and not (yield from self.opens_list()):
             text = yield from self._bracketed()
             calls = python_calls(text)
             if calls is None or not all(self.may_call(name) for name, _ in calls):
-                self.say(said + text)
+                self.emit(pending + text)
                 return
             for call in calls:
                 self.call(*call)
-            said = yield from self.space(SEPARATORS)
+            pending = yield from self.space(SEPARATORS)
             mark = yield from self.next_char()
             self.give_back(mark)
-        self.say(said)
+        self.emit(pending)
 
     def _bracketed(self) -> Reading[str]:
         """Text up to the end of its first bracket, or up to where it can be no list of calls."""

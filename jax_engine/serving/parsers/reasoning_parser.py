@@ -69,7 +69,7 @@ class ReasoningParser(StreamParser):
             before = yield from self.space()
             begun = yield from self.literal(self._style.begin)
             if begun is None and self._start == "maybe":
-                self.say(before)
+                self.emit(before)
             else:
                 self.is_reasoning = True
                 yield from self.space()
@@ -78,13 +78,13 @@ class ReasoningParser(StreamParser):
                 self.is_reasoning = False
         yield from self.rest()
 
-    def say(self, text: str) -> None:
-        """As `StreamParser.say`: reasoning or content."""
+    def emit(self, text: str) -> None:
+        """As `StreamParser.emit`: reasoning or content."""
         if not self.is_reasoning:
             self._content.append(text)
             return
-        said = text.rstrip()
-        if said:
-            self._reasoning += [*self._gap, said]
+        stripped = text.rstrip()
+        if stripped:
+            self._reasoning += [*self._gap, stripped]
             self._gap = []
-        self._gap.append(text[len(said) :])
+        self._gap.append(text[len(stripped) :])

@@ -72,7 +72,7 @@ class ToolParser(StreamParser):
         pieces, self._pieces = self._pieces, []
         return content, pieces
 
-    def say(self, text: str) -> None:
+    def emit(self, text: str) -> None:
         """Takes text as content."""
         if self._gap is not None:
             self._gap.append(text)
@@ -102,35 +102,35 @@ class ToolParser(StreamParser):
         """Gives what is new of the arguments of the last call."""
         self._pieces.append(CallDelta(self.num_calls - 1, arguments, at=self._length))
 
-    def calls(self, said: str, *, lists: bool = True) -> Reading[str | None]:
+    def calls(self, pending: str, *, lists: bool = True) -> Reading[str | None]:
         """Reads calls that are JSON objects, up to where none follows.
 
         White space, commas and semicolons may be between them, and brackets around some of them.
 
         Args:
-            said: what was read already: content if no call follows.
+            pending: what was read already: content if no call follows.
             lists: whether a list of calls is read.
 
         Returns:
-            what was read behind the last call, and not said; None: all was said.
+            what was read behind the last call, and not emitted; None: all was emitted.
         """
         called, in_list, may_close = False, False, False
         while True:
-            said += yield from self.space(SEPARATORS if called else "")
+            pending += yield from self.space(SEPARATORS if called else "")
             if may_close and (yield from self.literal("]")) is not None:
-                said, in_list, may_close = "", False, False
+                pending, in_list, may_close = "", False, False
                 continue
             if lists and not in_list and (yield from self.opens_list()):
                 yield from self.next_char()
-                said, in_list = said + "[", True
+                pending, in_list = pending + "[", True
                 continue
             char = yield from self.next_char()
             self.give_back(char)
             if char != "{":
-                return self._unless_called(said, called=called)
-            if not (yield from self.call_object(said)):
+                return self._unless_called(pending, called=called)
+            if not (yield from self.call_object(pending)):
                 return None
-            said, called, may_close = "", True, in_list
+            pending, called, may_close = "", True, in_list
 
     def opens_list(self) -> Reading[bool]:
         """Whether a bracket comes next, and then an object."""
@@ -142,23 +142,23 @@ class ToolParser(StreamParser):
         self.give_back(found + char)
         return char == "{"
 
-    def _unless_called(self, said: str, *, called: bool) -> str | None:
+    def _unless_called(self, pending: str, *, called: bool) -> str | None:
         if called:
-            return said
-        self.say(said)
+            return pending
+        self.emit(pending)
         return None
 
-    def before_next(self, said: str, marker: str) -> Reading[str]:
-        """What stands behind a call and before the next marker; it is said if none follows.
+    def before_next(self, pending: str, marker: str) -> Reading[str]:
+        """What stands behind a call and before the next marker; it is emitted if none follows.
 
         Args:
-            said: what was read behind the call.
+            pending: what was read behind the call.
         """
-        said += yield from self.space(SEPARATORS)
+        pending += yield from self.space(SEPARATORS)
         if (yield from self.literal(marker)) is not None:
             self.give_back(marker)
-            return said
-        self.say(said)
+            return pending
+        self.emit(pending)
         return ""
 
     def json_object(self) -> Reading[tuple[str, bool]]:
@@ -183,8 +183,8 @@ class ToolParser(StreamParser):
                 self.open = False
                 return
 
-    def call_object(self, said: str) -> Reading[bool]:
-        """Reads {"name": .., "arguments": {..}}. If it is no call, says it, behind `said`.
+    def call_object(self, pending: str) -> Reading[bool]:
+        """Reads {"name": .., "arguments": {..}}. If it is no call, emits it, behind `pending`.
 
         With a grammar, `name` is first and `arguments` second.
 
@@ -192,7 +192,7 @@ class ToolParser(StreamParser):
             whether it is a call.
         """
         if self.guided:
-            return (yield from self._guided_object(said))
+            return (yield from self._guided_object(pending))
         scan, text, decides = JsonObject(), "", True
         while char := (yield from self.next_char()):
             status = scan.take(char)
@@ -209,24 +209,24 @@ class ToolParser(StreamParser):
             key = _FIRST_KEY.fullmatch(text) if char == ":" and decides else None
             decides = decides and key is None and len(text) < MAX_KEY
             if key is not None and not self.may_begin(key[1]):
-                self.say(said + text)
-                yield from self._say_object(scan)
+                self.emit(pending + text)
+                yield from self._emit_object(scan)
                 return False
-        self.say(said + text)
+        self.emit(pending + text)
         return False
 
-    def _say_object(self, scan: JsonObject) -> Reading[None]:
+    def _emit_object(self, scan: JsonObject) -> Reading[None]:
         """Says the rest of an object, so that nothing within it is a call."""
         while char := (yield from self.next_char()):
             status = scan.take(char)
             if status == "bad":
                 self.give_back(char)
                 return
-            self.say(char)
+            self.emit(char)
             if status == "done":
                 return
 
-    def _guided_object(self, said: str) -> Reading[bool]:
+    def _guided_object(self, pending: str) -> Reading[bool]:
         scan, head = JsonObject(), ""
         while char := (yield from self.next_char()):
             name = _name_before(head) if char == "{" and scan.depth == 1 else None
@@ -241,7 +241,7 @@ class ToolParser(StreamParser):
                 self.give_back(char)
                 break
             head += char
-        self.say(said + head)
+        self.emit(pending + head)
         return False
 
     def may_call(self, name: str) -> bool:

@@ -33,8 +33,8 @@ class SpecialTokenFilter(StreamParser):
         while (yield from self.until(self._hidden)):
             pass
 
-    def say(self, text: str) -> None:
-        """As `StreamParser.say`."""
+    def emit(self, text: str) -> None:
+        """As `StreamParser.emit`."""
         self._text.append(text)
 
 

@@ -291,7 +291,7 @@ def test_calls_are_read_as_the_adapter_s_template_tells(fields_checkpoint: Path)
             ({"tool_call_parser": "hermes"}, "hermes"),
         ):
             service = Service(llm, ServerSettings(names=("tiny",), **options))
-            assert service.dialect_of(request).calls is (TOOL_FORMATS[form] if form else None)
+            assert service.turn_format_of(request).calls is (TOOL_FORMATS[form] if form else None)
 
 
 def test_a_loaded_adapter_brings_its_template(offered: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from jax_engine.commands import serve
 from jax_engine.serving.api.service import ServerSettings, Service
-from jax_engine.serving.api.turn_parsing import Dialect
+from jax_engine.serving.api.turn_parsing import TurnFormat
 from jax_engine.serving.parsers.reasoning_parser import REASONING
 from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from jax_engine.tokenization.tokenizer import load_tokenizer
@@ -276,12 +276,12 @@ def test_forms_are_found_in_templates(
     checkpoint: Path, template: str | None, calls: str | None, reasoning: str | None
 ) -> None:
     tokenizer = load_tokenizer(checkpoint)
-    found = Dialect.of(tokenizer, template)
+    found = TurnFormat.of(tokenizer, template)
     assert (found.calls and found.calls.name) == calls
     assert found.reasoning is (REASONING[reasoning] if reasoning else None)
-    off = Dialect.of(tokenizer, template, "none", "none")
+    off = TurnFormat.of(tokenizer, template, "none", "none")
     assert (off.calls, off.reasoning, off.shows_special) == (None, None, False)
-    named = Dialect.of(tokenizer, template, "pythonic", "deepseek_r1")
+    named = TurnFormat.of(tokenizer, template, "pythonic", "deepseek_r1")
     assert named.calls is TOOL_FORMATS["pythonic"] and named.reasoning is REASONING["deepseek_r1"]
 
 
@@ -301,6 +301,6 @@ def test_calls_are_read_as_the_template_for_tools_writes_them() -> None:
     templates = {"default": "{{ messages[0].content }};", "tool_use": "<tool_call>"}
     llm: Any = ScriptedLLM(make_tokenizer(templates))
     service = Service(llm, ServerSettings(names=("tiny",)))
-    assert service.dialect.calls is TOOL_FORMATS["hermes"] and service.can_chat
+    assert service.turn_format.calls is TOOL_FORMATS["hermes"] and service.can_chat
     given = Service(llm, ServerSettings(names=("tiny",), chat_template="default"))
-    assert given.dialect.calls is None
+    assert given.turn_format.calls is None

@@ -17,7 +17,7 @@ from jax_engine import StructuredOutputsParams
 from jax_engine.guided.compiler import GuideCompiler
 from jax_engine.guided.guide import fill_masks
 from jax_engine.serving.api.api_errors import ApiError
-from jax_engine.serving.api.turn_parsing import Dialect, TurnPlan, choice_of, plan_of
+from jax_engine.serving.api.turn_parsing import TurnFormat, TurnPlan, choice_of, plan_of
 from jax_engine.serving.parsers.parser_base import TurnDelta
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
@@ -72,9 +72,9 @@ def plan(
     reasoning: str = "none",
     prompt: str = "",
 ) -> TurnPlan:
-    dialect = Dialect.of(tokenizer, None, form, reasoning)
+    turn_format = TurnFormat.of(tokenizer, None, form, reasoning)
     chosen = choice_of(tools, choice, parallel)
-    return plan_of(dialect, tokenizer, chosen, grammar, prompt)
+    return plan_of(turn_format, tokenizer, chosen, grammar, prompt)
 
 
 def allows(tokenizer: Tokenizer, found: TurnPlan, text: str) -> bool:

@@ -84,12 +84,12 @@ def experts(header: Header, *, renormalise: bool) -> dict[str, Any]:
         renormalise: what holds unless the file says otherwise.
     """
     fields = header.fields
-    said = fields.expert_weights_norm
+    declared = fields.expert_weights_norm
     return {
         "num_experts": fields.expert_count,
         "num_experts_per_tok": fields.expert_used_count,
         "moe_intermediate_size": fields.expert_feed_forward_length,
-        "norm_topk_prob": renormalise if said is None else said,
+        "norm_topk_prob": renormalise if declared is None else declared,
     }
 
 

@@ -102,12 +102,12 @@ def chat_request(request: CountRequest) -> ChatRequest:
     chat = Conversation()
     if request.system is not None:
         add_system(chat, request.system)
-    goes_on = add_messages(chat, request.messages)
+    continues = add_messages(chat, request.messages)
     fields: dict[str, Any] = chat_tools(request) | {
         "model": request.model,
         "messages": chat.done(),
-        "continue_final_message": goes_on,
-        "add_generation_prompt": not goes_on,
+        "continue_final_message": continues,
+        "add_generation_prompt": not continues,
     }
     if request.thinking is not None:
         thinks = request.thinking.type != "disabled"
@@ -178,7 +178,7 @@ def add_system(chat: Conversation, system: Parts) -> None:
     """Adds the field `system` to a conversation."""
     texts = _texts(system, "system")
     if texts:
-        chat.say("system", texts)
+        chat.add_texts("system", texts)
 
 
 def add_messages(chat: Conversation, messages: list[dict[str, Any]]) -> bool:
@@ -196,7 +196,7 @@ def add_messages(chat: Conversation, messages: list[dict[str, Any]]) -> bool:
         message = read_part(_Message, data, "messages", i)
         where: Where = ("messages", i, "content")
         if isinstance(message.content, str):
-            chat.say(message.role, [message.content])
+            chat.add_texts(message.role, [message.content])
             continue
         for k, block in enumerate(message.content):
             kind = part_kind(_KINDS[message.role], block, "", *where, k)
@@ -210,7 +210,7 @@ def add_messages(chat: Conversation, messages: list[dict[str, Any]]) -> bool:
 def _add(chat: Conversation, role: str, block: _Block, where: Where) -> None:
     match block:
         case _Text():
-            chat.say(role, [block.text])
+            chat.add_texts(role, [block.text])
         case _Thinking():
             chat.think(block.thinking)
         case _ToolUse():

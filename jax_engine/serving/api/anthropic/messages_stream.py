@@ -62,7 +62,7 @@ class Writer:
         async for _ in self._events():
             pass
         content = [self._block(one, one.text) for one in self.blocks.all]
-        usage = self._usage() | await self._thought()
+        usage = self._usage() | await self._thinking_tokens()
         return self._message() | {"content": content, "usage": usage} | self._stop()
 
     def events(self) -> AsyncGenerator[Event]:
@@ -79,13 +79,13 @@ class Writer:
                 yield {"type": "ping"}
             for one in output.outputs:
                 self._last = one
-                for step in self.blocks.take(self.call.said(one)):
+                for step in self.blocks.take(self.call.turn_delta(one)):
                     for event in self._of(step):
                         yield event
         for step in (*self.blocks.finish(), *self.blocks.end()):
             for event in self._of(step):
                 yield event
-        usage = self._usage() | await self._thought()
+        usage = self._usage() | await self._thinking_tokens()
         yield {"type": "message_delta", "delta": self._stop(), "usage": usage}
         yield {"type": "message_stop"}
 
@@ -154,7 +154,7 @@ class Writer:
             "output_tokens": used.completion_tokens,
         }
 
-    async def _thought(self) -> dict[str, Any]:
+    async def _thinking_tokens(self) -> dict[str, Any]:
         thought = await count_reasoning_tokens(self.call, self.blocks.thoughts)
         return {"output_tokens_details": {"thinking_tokens": thought}}
 

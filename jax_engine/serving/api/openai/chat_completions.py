@@ -42,19 +42,19 @@ async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Res
     return json_response(await for_client(http, writer.answer()))
 
 
-def _message(said: TurnDelta, echo: str) -> ChatMessage:
+def _message(turn: TurnDelta, echo: str) -> ChatMessage:
     """A whole turn. White space alone is no content beside calls."""
-    content = said.content if said.content.strip() or not said.calls else None
-    reasoning = said.reasoning or None
-    calls = tool_calls(said.calls) or UNSET
+    content = turn.content if turn.content.strip() or not turn.calls else None
+    reasoning = turn.reasoning or None
+    calls = tool_calls(turn.calls) or UNSET
     content = echo + (content or "") if echo else content
     return ChatMessage("assistant", content, None, calls, reasoning, reasoning)
 
 
-def _delta(said: TurnDelta) -> Delta:
-    reasoning = said.reasoning or UNSET
-    calls = tool_call_deltas(said.calls) or UNSET
-    return Delta(UNSET, said.content or UNSET, calls, reasoning, reasoning)
+def _delta(turn: TurnDelta) -> Delta:
+    reasoning = turn.reasoning or UNSET
+    calls = tool_call_deltas(turn.calls) or UNSET
+    return Delta(UNSET, turn.content or UNSET, calls, reasoning, reasoning)
 
 
 @dataclass
@@ -75,11 +75,11 @@ class _Writer:
         output = await self.call.output()
         choices = []
         for index, one in enumerate(output.outputs):
-            said = self._said(one)
+            turn = self._turn_delta(one)
             choices.append(
                 ChatChoice(
                     index,
-                    _message(said, self._echo),
+                    _message(turn, self._echo),
                     self.call.logprobs(one),
                     self.call.finish_reason(one),
                     one.stop_reason,
@@ -126,7 +126,7 @@ class _Writer:
 
     def _chunk(self, one: CompletionOutput) -> ChatChunkChoice | None:
         """What is new in a choice; None: nothing that a client would see."""
-        delta = _delta(self._said(one))
+        delta = _delta(self._turn_delta(one))
         logprobs, reason = self.call.logprobs(one), self.call.finish_reason(one)
         ids = self._ids(one)
         if delta == Delta() and logprobs is None and reason is None and ids is UNSET:
@@ -145,11 +145,11 @@ class _Writer:
             usage,
         )
 
-    def _said(self, one: CompletionOutput) -> TurnDelta:
-        said = self.call.said(one)
-        if said.reasoning:
-            self._thoughts[one.index] = self._thoughts.get(one.index, "") + said.reasoning
-        return said
+    def _turn_delta(self, one: CompletionOutput) -> TurnDelta:
+        turn = self.call.turn_delta(one)
+        if turn.reasoning:
+            self._thoughts[one.index] = self._thoughts.get(one.index, "") + turn.reasoning
+        return turn
 
     async def _usage(self) -> Usage:
         """All that was used, at the end."""

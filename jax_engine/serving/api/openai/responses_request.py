@@ -153,7 +153,7 @@ def chat_request(request: ResponsesRequest) -> ChatRequest:
     request.check()
     chat = Conversation()
     if request.instructions is not None:
-        chat.say("system", [request.instructions])
+        chat.add_texts("system", [request.instructions])
     add_items(chat, request.input)
     fields = {name: getattr(request, name) for name in SamplingFields.model_fields}
     tools, schemas = chat_tools(request)
@@ -252,7 +252,7 @@ def add_items(chat: Conversation, items: str | list[dict[str, Any]]) -> None:
         ApiError, RequestValidationError: an item is wrong or of a kind that is not supported.
     """
     if isinstance(items, str):
-        chat.say("user", [items])
+        chat.add_texts("user", [items])
         return
     if not items:
         raise invalid("input", "input must hold at least 1 item, got none")
@@ -264,7 +264,7 @@ def add_items(chat: Conversation, items: str | list[dict[str, Any]]) -> None:
 def _add_message(chat: Conversation, item: _Message, i: int) -> None:
     # Templates know no developer, who is OpenAI's new name of the system.
     role = "system" if item.role == "developer" else item.role
-    chat.say(role, _texts(_MESSAGE_PARTS, item.content, "input", i, "content"))
+    chat.add_texts(role, _texts(_MESSAGE_PARTS, item.content, "input", i, "content"))
 
 
 def _add_call(chat: Conversation, item: _Call, i: int) -> None:

@@ -178,8 +178,8 @@ class Writer:
                     whole = self.answer.whole("in_progress", [])
                     yield self._event(f"response.{name}", response=whole)
             for one in output.outputs:
-                said = self.call.said(one)
-                for step in self.blocks.take(said, self._logprobs(one)):
+                turn = self.call.turn_delta(one)
+                for step in self.blocks.take(turn, self._logprobs(one)):
                     for event in self._of(step):
                         yield event
                 reason, why = self.call.finish_reason(one), one.stop_reason
@@ -204,9 +204,9 @@ class Writer:
         return self._event(f"response.{status}", response=whole)
 
     def _failure(self, error: ApiError) -> list[Event]:
-        said = error.body()["error"]
-        fields = {name: said[name] for name in ("code", "message", "param")}
-        problem = {"code": "server_error", "message": said["message"]}
+        body = error.body()["error"]
+        fields = {name: body[name] for name in ("code", "message", "param")}
+        problem = {"code": "server_error", "message": body["message"]}
         whole = self.answer.whole("failed", self.blocks.all, error=problem)
         return [
             self._event("error", **fields),

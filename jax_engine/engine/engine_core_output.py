@@ -35,7 +35,7 @@ class LogprobLists(Plain):
         self.ranks += ranks
 
 
-class Piece(Plain):
+class SequenceOutput(Plain):
     """What is new in one sequence of a request.
 
     Attributes:
@@ -53,20 +53,20 @@ class Piece(Plain):
     stop_reason: int | str | None = None
 
 
-class News(Plain, tag="news"):
+class EngineCoreOutput(Plain, tag="engine_core_output"):
     """What is new in a request that generates.
 
     Attributes:
-        pieces: Of the sequences with something new. If only the end tells which sequences are
-            returned (`SamplingParams.is_ranked`), the last news have a piece for each, best first.
-        times: The times of `RequestMetrics` behind `arrival_time`, with the first news and with
+        outputs: Of the sequences with something new. If only the end tells which sequences are
+            returned (`SamplingParams.is_ranked`), the last one has an output for each, best first.
+        times: The times of `RequestMetrics` behind `arrival_time`, with the first and with
             the last; None in between, where none of them changes.
         prompt_logprobs: A position for each token of the prompt; once, if they are wanted.
-        drafts: The counts of `RequestMetrics` that are about guesses; with the last news.
+        drafts: The counts of `RequestMetrics` that are about guesses; with the last one.
     """
 
     request_id: str
-    pieces: list[Piece]
+    outputs: list[SequenceOutput]
     finished: bool
     num_cached_tokens: int
     times: Times | None = None
