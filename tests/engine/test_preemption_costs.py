@@ -147,7 +147,7 @@ def test_without_host_memory_the_preempted_are_recomputed(tiny, wanted, mode, mo
     def no_memory(what: str, num_bytes: int) -> None:
         raise OutOfMemoryError(f"{what} need {num_bytes}.")
 
-    monkeypatch.setattr("jax_engine.worker.host_blocks.check_fits", no_memory)
+    monkeypatch.setattr("jax_engine.worker.kv_cache.check_fits", no_memory)
     llm = LLM(tiny, num_gpu_blocks_override=18, **(SETTINGS | {"preemption_mode": mode}))
     assert tokens_of(llm) == wanted
     stats = llm.llm_engine.stats()

@@ -363,7 +363,7 @@ CONTROLLER: list[Mutant] = [
 
 WORKERS: list[Mutant] = [
     *plant(
-        f"{WORKER}/host_blocks.py",
+        f"{WORKER}/kv_cache.py",
         TESTS,
         (
             "copy[...] = self._piece(block)[block % self._per_piece]",

@@ -117,7 +117,7 @@ SMALL_PARTS: list[Mutant] = [
         ("[engine_seed, number]", "[engine_seed]", "all requests without a seed draw alike"),
     ),
     *plant(
-        f"{FOLDER}/host_blocks.py",
+        f"{FOLDER}/kv_cache.py",
         HOST_BLOCKS,
         ("index = block // self._per_piece", "index = 0", "all blocks are in one piece"),
         ("self._pieces[index] = piece", "pass", "a piece is forgotten"),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.engine.build import EngineParts, build_scheduler, limits_of
-from jax_engine.worker import host_blocks
+from jax_engine.worker import kv_cache
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.device import SimulatedDevice
 from tests.simulation.faults import Faults
@@ -47,11 +47,11 @@ class World(Protocol):
 @contextmanager
 def simulated_host(faults: Faults) -> Iterator[None]:
     """Inside, the swap space gets its memory from a simulated host."""
-    real, host_blocks.check_fits = host_blocks.check_fits, faults.check_fits
+    real, kv_cache.check_fits = kv_cache.check_fits, faults.check_fits
     try:
         yield
     finally:
-        host_blocks.check_fits = real
+        kv_cache.check_fits = real
 
 
 def build_engine(

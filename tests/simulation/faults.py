@@ -47,7 +47,7 @@ class Faults:
             raise kind(place)
 
     def check_fits(self, what: str, num_bytes: int) -> None:
-        """In place of `host_memory.check_fits`, which asks the real machine."""
-        if self.full_rate and self._chance.random() < self.full_rate:
+        """In place of `host_memory.check_fits`, which asks the real machine, for swap space."""
+        if what.startswith("swapped") and self.full_rate and self._chance.random() < self.full_rate:
             self._log.seen["no host memory"] += 1
             raise OutOfMemoryError(f"{what}: the simulated host has no {num_bytes} bytes")

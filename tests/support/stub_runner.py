@@ -34,7 +34,7 @@ from jax_engine.step import (
     StepResult,
     Unread,
 )
-from jax_engine.worker import host_blocks
+from jax_engine.worker import kv_cache
 from reference.kv_cache import BlockPairs, KVCache
 from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
 from tests.support.reading_model import with_adapter
@@ -66,8 +66,8 @@ class StubCache(KVCache):
         super().__init__(**sizes, dtype=np.float64)
         layers, kinds, _, *block = self.gpu.shape
         shape = (layers, kinds, *block)
-        with patch.object(host_blocks, "PIECE_BYTES", BLOCKS_A_PIECE * 8 * prod(shape)):
-            self.host = host_blocks.HostBlocks(num_cpu_blocks, shape, self.gpu.dtype)
+        with patch.object(kv_cache, "PIECE_BYTES", BLOCKS_A_PIECE * 8 * prod(shape)):
+            self.host = kv_cache.HostBlocks(num_cpu_blocks, shape, self.gpu.dtype)
         self._swapped: set[int] = set()
 
     def swap_in(self, pairs: BlockPairs) -> None:

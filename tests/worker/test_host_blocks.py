@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import OutOfMemoryError
-from jax_engine.worker import host_blocks
-from jax_engine.worker.host_blocks import HostBlocks
+from jax_engine.worker import kv_cache
+from jax_engine.worker.kv_cache import HostBlocks
 
 SHAPE = (2, 2, 1, 4, 8)
 BLOCK_BYTES = 2 * 2 * 4 * 8 * 4
@@ -13,11 +13,11 @@ BLOCK_BYTES = 2 * 2 * 4 * 8 * 4
 
 @pytest.fixture
 def three_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_blocks, "PIECE_BYTES", 3 * BLOCK_BYTES + 5)
+    monkeypatch.setattr(kv_cache, "PIECE_BYTES", 3 * BLOCK_BYTES + 5)
 
 
 def test_a_piece_holds_a_block_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_blocks, "PIECE_BYTES", 5)
+    monkeypatch.setattr(kv_cache, "PIECE_BYTES", 5)
     host = HostBlocks(10, SHAPE, np.dtype(np.float32))
     assert host.make_room([4, 7]) and host.num_bytes == 2 * BLOCK_BYTES
 
@@ -26,9 +26,9 @@ def test_each_new_piece_must_fit_beside_what_stays_free(
     three_a_piece: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(host_blocks, "check_fits", lambda what, size: asked.append(size))
+    monkeypatch.setattr(kv_cache, "check_fits", lambda what, size: asked.append(size))
     HostBlocks(10, SHAPE, np.dtype(np.float32)).make_room([0, 2, 3])
-    assert asked == 2 * [3 * BLOCK_BYTES + host_blocks.HEADROOM_BYTES]
+    assert asked == 2 * [3 * BLOCK_BYTES + kv_cache.HEADROOM_BYTES]
 
 
 def no_memory(what: str, num_bytes: int) -> None:
@@ -50,7 +50,7 @@ def test_no_memory_for_a_piece(
 ) -> None:
     host = HostBlocks(10, SHAPE, np.dtype(np.float32))
     host.write([0], np.ones((1, *SHAPE), np.float32))
-    monkeypatch.setattr(host_blocks, "check_fits", no_memory)
+    monkeypatch.setattr(kv_cache, "check_fits", no_memory)
     assert host.make_room([0, 1, 2])
     assert not host.make_room([2, 3]) and not host.make_room([9])
     assert caplog.text.count("computed again") == 1
