@@ -91,7 +91,10 @@ def parse_prompt(
     ids = _checked_ids("prompt_token_ids", token_ids, vocab_size)
     if not ids:
         raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
-    return Prompt(text, ids, salt, _prediction(prompt, tokenizer, vocab_size, predicted))
+    prediction: list[int] = []
+    if isinstance(prompt, Mapping) and prompt.get("prediction") is not None:
+        prediction = _prediction(prompt, tokenizer, vocab_size, predicted)
+    return Prompt(text, ids, salt, prediction)
 
 
 def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
@@ -144,14 +147,11 @@ def prediction_text(prompt: PromptInput) -> str | None:
 
 
 def _prediction(
-    prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int, most: int
+    prompt: Mapping[str, Any], tokenizer: Tokenizer | None, vocab_size: int, most: int
 ) -> list[int]:
-    text = prediction_text(prompt)
+    text, given = prediction_text(prompt), prompt["prediction"]
     if text is not None and tokenizer is not None:
         return tokenizer.encode(text, add_special_tokens=False)[:most] if most else []
-    given = prompt.get("prediction") if isinstance(prompt, Mapping) else None
-    if given is None:
-        return []
     if isinstance(given, bytes):  # a sequence of integers, but not of token ids
         raise InvalidRequestError(
             f"prediction must be a string or a list of token ids, got {shown(given)}"

@@ -8,8 +8,7 @@ import html
 import json
 from dataclasses import asdict, dataclass
 
-from jax_engine.engine.engine_message import EngineCoreOutput, SequenceOutput
-
+from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
 from jax_engine.serving.messages import Add, Outputs, encode
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
