@@ -10,4 +10,13 @@ that work without NumPy.
     breaks       faults that can be planted
     smallest     the smallest example that shows a fault
     session      from settings to a trace
+
+The traces are those of the replay page, too (docs/traces):
+
+    trace_scenarios  small workloads: two requests, copy on write, memory that runs out
+    trace_memory     blocks that hold words in place of keys and values
+    trace_run        one of them in motion, with words for a model
+    trace_sentences  what the scheduler has decided, and why, in words
+    trace_outcomes   what came of it, in words
+    trace            all of it as JSON
 """

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from playground.trace_memory import WordMemory
 from reference.blocks import BlockManager, BlockPair, BlockTable
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import SequenceGroup
 from reference.speculation import accepted
-from reference.trace_memory import WordMemory
 
 
 @dataclass(frozen=True)

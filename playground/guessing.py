@@ -13,10 +13,10 @@ from typing import Any
 
 from playground.breaks import System
 from playground.settings import SettingError, scenario_of
+from playground.trace_outcomes import drawn, written
+from playground.trace_scenarios import Guessing
+from playground.trace_sentences import Standing, counted, plan
 from playground.watched_run import WatchedRun
-from reference.trace_outcomes import drawn, written
-from reference.trace_scenarios import Guessing
-from reference.trace_sentences import Standing, counted, plan
 
 NUM_BLOCKS = 20
 ORDER = tuple((7 * i + 3) % NUM_BLOCKS for i in range(NUM_BLOCKS))
@@ -77,7 +77,7 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _step(running: WatchedRun) -> dict[str, Any]:
-    """One step of the engine, as in `reference.trace`.
+    """One step of the engine, as in `playground.trace`.
 
     Returns:
         `kind`: prompt, plain, or guess; `known`: how many words the sequence had; `start`, `fed`:

@@ -6,10 +6,10 @@ Each check reads the state alone: tables, counts, the free list, queues and the 
 from collections import Counter
 from collections.abc import Iterator
 
+from playground.trace_run import Run
+from playground.trace_sentences import counted
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceStatus
-from reference.trace_run import Run
-from reference.trace_sentences import counted
 
 
 class Fell(Exception):

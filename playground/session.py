@@ -14,9 +14,9 @@ from typing import Any
 from playground.breaks import BREAKS, system_of
 from playground.invariants import TITLES, Fell, section
 from playground.settings import NUMBERS, SettingError, Settings, scenario_of
+from playground.trace import Moment, head, moment, moments
 from playground.watched_run import WatchedRun
 from playground.words import prompts
-from reference.trace import Moment, head, moment, moments
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 """What `python -m playground.smallest` has found."""
@@ -26,7 +26,7 @@ def run(settings: Settings) -> dict[str, Any]:
     """Runs to the end, or until an invariant falls without which there is no going on.
 
     Returns:
-        `trace`, as `reference.trace` makes it; `fell`: None, or the invariant, its title, its
+        `trace`, as `playground.trace` makes it; `fell`: None, or the invariant, its title, its
         section in docs/correctness.md, what is wrong, the step, in which later step it had
         somebody preempted, and `then`: what fell later and ended the run; `refused`: why, by
         request. Or only `error`: which setting is wrong.

@@ -11,9 +11,9 @@ playground.settings.SettingError: gpu_blocks must be a whole number from 1 to 40
 from collections.abc import Mapping
 from typing import Any
 
+from playground.trace_run import STOP
+from playground.trace_scenarios import Guessing, Scenario, TracedRequest
 from playground.words import Ways, output
-from reference.trace_run import STOP
-from reference.trace_scenarios import Guessing, Scenario, TracedRequest
 
 type Settings = Mapping[str, Any]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from playground.breaks import System
 from playground.invariants import Fell, check_memory, check_outcome, check_plan
+from playground.trace_run import Run
+from playground.trace_scenarios import Scenario
 from reference.admission import AdmissionError
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import SequenceGroup
-from reference.trace_run import Run
-from reference.trace_scenarios import Scenario
 
 GOES_ON = ("I18", "I29")
 """Nothing is wrong in memory where one of these falls: the run goes on, and shows what it costs."""

@@ -7,7 +7,7 @@
 import random
 from collections.abc import Iterator, Mapping
 
-from reference.trace_run import STOP
+from playground.trace_run import STOP
 
 PROMPTS = (
     "Four score and seven years ago our",

@@ -45,14 +45,6 @@ What the client sees
     `text`                 from tokens to text, and where a stop string ends it
     `outputs`              what is given out after each step
 
-To watch it
-    `trace_scenarios`      small workloads: two requests, copy on write, memory that runs out
-    `trace_memory`         blocks that hold words in place of keys and values
-    `trace_run`            one of them in motion, with words for a model
-    `trace_sentences`      what the scheduler has decided, and why, in words
-    `trace_outcomes`       what came of it, in words
-    `trace`                all of it as JSON, for the replay page of the docs
-
 The paper's evaluation
     `cost_model`           how long a step takes on the GPUs of Table 1 (6.1)
     `simulator`            a trace of requests, served under the cost model (6.1)

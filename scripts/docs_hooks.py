@@ -130,7 +130,7 @@ def replay(*names: str) -> str:
 
     They stand in the page, so that it works where nothing can be fetched, as from a folder.
     """
-    from reference.trace_scenarios import SCENARIOS
+    from playground.trace_scenarios import SCENARIOS
 
     scripts = []
     for name in names or SCENARIOS:

@@ -1,5 +1,5 @@
 /*
- * Replays what the reference engine did: docs/traces/*.json, written by `python -m reference.trace`.
+ * Replays what the reference engine did: docs/traces/*.json, written by `python -m playground.trace`.
  *
  * A page holds <div class="replay"> with one <script type="application/json" data-trace="NAME"> a
  * scenario in it, so it works without a server, too. Each moment of a trace is the whole state; it

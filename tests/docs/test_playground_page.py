@@ -15,10 +15,10 @@ from playground import session
 from playground.breaks import System
 from playground.scenes import SCENES
 from playground.settings import scenario_of
+from playground.trace import moments
 from playground.watched_run import WatchedRun
 from reference.blocks import BlockManager
 from reference.scheduler_state import SchedulerOutput
-from reference.trace import moments
 from scripts import interactive, oracle_in_site, pyodide_core
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.docs.test_replay import SCRIPTS as REPLAY

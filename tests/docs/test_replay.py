@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reference.trace_scenarios import SCENARIOS
+from playground.trace_scenarios import SCENARIOS
 from tests.meta.trees import ROOT
 from tests.support.patience import HANG_S
 

@@ -3,13 +3,13 @@
 from tests.mutation.planting import Mutant, plant
 
 GUESSES = ("tests/reference/test_speculation.py", "-mnot hypothesis")
-TRACES = ("tests/reference/test_trace.py",)
+TRACES = ("tests/playground/test_trace.py",)
 SESSIONS = ("tests/playground/test_session.py", "-mnot hypothesis")
 PICTURES = ("tests/playground/test_guessing.py", "-mnot hypothesis")
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "reference/trace_sentences.py",
+        "playground/trace_sentences.py",
         TRACES,
         ("if one.block in before.cached and one.prefix == words and one.salt != salt",
          "if one.block in before.cached and one.prefix == words",
@@ -31,19 +31,19 @@ MUTANTS: list[Mutant] = [
         ("token_ids[sum(match) :]", "token_ids[match[0] :]", "an n-gram follows itself"),
     ),
     *plant(
-        "reference/trace_run.py",
+        "playground/trace_run.py",
         TRACES,
         ("request, seq.index, [*output, *before])", "request, seq.index, output)",
          "a traced model does not see guesses"),
     ),
     *plant(
-        "reference/trace.py",
+        "playground/trace.py",
         TRACES,
         ("entry.start + entry.num_tokens - entry.num_drafts", "entry.start + entry.num_tokens",
          "guesses are shown as words in memory"),
     ),
     *plant(
-        "reference/trace_outcomes.py",
+        "playground/trace_outcomes.py",
         TRACES,
         ("right = min(kept, ", "right = max(0, ", "guesses behind the end are said to be right"),
         ("if adapter is None or users(run, adapter):", "if adapter is None:",

@@ -17,9 +17,9 @@ from playground.breaks import BREAKS, System, system_of
 from playground.invariants import TITLES, Fell, check_memory, check_outcome, check_plan, section
 from playground.scenes import SCENES
 from playground.settings import CHOICES, NUMBERS, REQUEST, SWITCHES, scenario_of
+from playground.trace import moments
 from playground.watched_run import WatchedRun
 from playground.words import PROMPTS, Ways
-from reference.trace import moments
 from tests.meta.trees import ROOT
 
 FEW = st.lists(st.sampled_from(("rain", "snow", ".")), min_size=1, max_size=12).map(" ".join)

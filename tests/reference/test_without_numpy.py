@@ -10,7 +10,7 @@ from tests.support.patience import HANG_S
 CONTROLLER = (
     "admission", "allocator", "beam_search", "blocks", "prefix_cache", "sampling_options",
     "scheduler", "scheduler_config", "scheduler_sosp", "scheduler_state", "scheduler_unified",
-    "sequence", "speculation", "trace",
+    "sequence", "speculation",
 )  # fmt: skip
 
 BLOCKED = """
@@ -55,11 +55,3 @@ def test_two_samples_are_served_and_copied_on_write() -> None:
     steps = without_numpy(TWO_STEPS).splitlines()
     # Blocks are handed out from the last: the prompt gets 5 and 4, and 4, not full, is copied to 3.
     assert steps == ["6 []", "2 [(4, 3)]", "2 []", "False 6"]
-
-
-def test_a_trace_is_the_recorded_one() -> None:
-    """It has a preemption, a swap in, and copied blocks: what the replay page shows."""
-    script = "from reference.trace import main\n"
-    for name in ("preemption-swap", "copy-on-write", "beam-search"):
-        recorded = (ROOT / "docs" / "traces" / f"{name}.json").read_text("utf-8")
-        assert without_numpy(f"{script}main(['{name}'])") == recorded

@@ -11,12 +11,12 @@ after it. (What came of it is told by `trace_outcomes`.)
 
 from collections.abc import Iterable
 
+from playground.trace_run import Run
 from reference.adapter_slots import Adapter
 from reference.admission import blocks_at_most
 from reference.blocks import BlockPair
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
-from reference.trace_run import Run
 
 WAITING = SequenceStatus.WAITING
 RUNNING = SequenceStatus.RUNNING

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-import reference.trace
-from reference.trace import as_json, main, record
-from reference.trace_scenarios import SCENARIOS, Guessing, Scenario, TracedRequest
+import playground.trace
+from playground.trace import as_json, main, record
+from playground.trace_scenarios import SCENARIOS, Guessing, Scenario, TracedRequest
+from tests.reference.test_without_numpy import without_numpy
 
 TRACES = {name: record(scenario) for name, scenario in SCENARIOS.items()}
 MOMENTS = [
@@ -104,7 +105,7 @@ def test_a_beam_search_forks_falls_behind_and_ends() -> None:
 
 
 def test_all_writes_each_scenario_and_the_docs_have_them(tmp_path: Path) -> None:
-    """After a change: `python -m reference.trace --all docs/traces`."""
+    """After a change: `python -m playground.trace --all docs/traces`."""
     main(["--all", str(tmp_path / "new")])
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
     assert sorted(written) == sorted(f"{name}.json" for name in SCENARIOS)
@@ -119,7 +120,7 @@ def test_one_scenario_goes_to_the_screen_or_to_a_file(
     text = as_json(TRACES["hang"])
     assert capsys.readouterr().out == text and json.loads(text) == TRACES["hang"]
     monkeypatch.setattr("sys.argv", ["trace", "hang", "--output", str(tmp_path / "hang.json")])
-    runpy.run_path(reference.trace.__file__, run_name="__main__")
+    runpy.run_path(playground.trace.__file__, run_name="__main__")
     assert (tmp_path / "hang.json").read_text("utf-8") == text
 
 
@@ -348,3 +349,11 @@ def test_a_block_of_the_same_adapter_that_is_no_hit_is_not_another_adapter_s() -
         enable_prefix_caching=True,
     )
     assert "B is admitted: its 4 tokens" in said[3] and "no hit" not in said[3]
+
+
+def test_a_trace_is_the_recorded_one() -> None:
+    """It has a preemption, a swap in, and copied blocks: what the replay page shows."""
+    script = "from playground.trace import main\n"
+    for name in ("preemption-swap", "copy-on-write", "beam-search"):
+        recorded = (DOCS / f"{name}.json").read_text("utf-8")
+        assert without_numpy(f"{script}main(['{name}'])") == recorded

@@ -1,6 +1,6 @@
 """A trace: what the reference engine did, moment by moment, for the replay page of the docs.
 
-    python -m reference.trace SCENARIO [--output FILE]      python -m reference.trace --all FOLDER
+    python -m playground.trace SCENARIO [--output FILE]      python -m playground.trace --all FOLDER
 
 A step has up to four moments: the scheduler's *plan* (the books: queues, tables, counts), the
 blocks that are *moved* (copied or swapped), what the model has *written*, and what was *drawn*. A
@@ -26,12 +26,12 @@ from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
 
+from playground.trace_outcomes import drawn, moved, written, written_and_drawn
+from playground.trace_run import Run
+from playground.trace_scenarios import SCENARIOS, Scenario
+from playground.trace_sentences import Standing, arrival, is_plain, plan, users
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
-from reference.trace_outcomes import drawn, moved, written, written_and_drawn
-from reference.trace_run import Run
-from reference.trace_scenarios import SCENARIOS, Scenario
-from reference.trace_sentences import Standing, arrival, is_plain, plan, users
 
 Moment = dict[str, Any]
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence as SequenceOf
 from types import SimpleNamespace
 from typing import Any
 
+from playground.trace_memory import WordMemory
+from playground.trace_scenarios import Scenario, TracedRequest
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import Sequence, SequenceGroup
 from reference.speculation import ask_for_drafts
-from reference.trace_memory import WordMemory
-from reference.trace_scenarios import Scenario, TracedRequest
 
 LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
 MOST = 8

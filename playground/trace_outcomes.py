@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 
+from playground.trace_run import Run
+from playground.trace_sentences import Standing, blocks, listed, users
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
 from reference.speculation import accepted
-from reference.trace_run import Run
-from reference.trace_sentences import Standing, blocks, listed, users
 
 NUMBERS = ("no", "one", "two", "three", "four")
 

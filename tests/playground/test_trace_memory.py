@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from playground.trace_memory import WordMemory
 from reference.kv_cache import KVCache
-from reference.trace_memory import WordMemory
 
 Pairs = list[tuple[int, int]]
 BLOCKS, SIZE, HOST = 4, 2, 3
