@@ -1,8 +1,5 @@
 """Paged attention by each backend of this device, beside what the device could do.
 
-    python -m benchmarks.attention
-    python -m benchmarks.attention --json PATH
-
 All 30 layers of SmolLM2-135M's attention, one after another in a scan, without the rest of the
 model. A decode reads every key and value once: its bound is the time in which the same process
 reads as many bytes of a large array. A prompt is matrix products: its bound is the time of as many
@@ -11,8 +8,7 @@ operations in one large product. Backends and bound take turns, so that a busy m
 
 import argparse
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -21,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.gpu.ours import available_backends
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag, lines
 from pallas_kernels import make_metadata, paged_attention, write_kv
 
 HEADS, KV_HEADS, DIM, BLOCK, LAYERS = 9, 3, 64, 16, 30
@@ -141,23 +137,27 @@ def row(name: str, dtype: str, rounds: int) -> dict[str, Any]:
     return {"shape": name, "dtype": dtype} | {f"{k}_ms": round(v, 2) for k, v in found.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write the result here")
-    parser.add_argument("--rounds", type=int, default=11)
-    arguments = parser.parse_args()
-    rows = []
-    for name in SHAPES:
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    rows: list[dict[str, Any]] = []
+    for name in args.shapes:
         for dtype in DTYPES:
-            rows.append(row(name, dtype, arguments.rounds))
-            print(rows[-1], flush=True)
-    writes = measure({str(tokens): writing(tokens) for tokens in (1, 32, 2048)}, arguments.rounds)
-    write_us = {tokens: round(1e3 * ms / LAYERS, 1) for tokens, ms in writes.items()}
-    print("write_kv, microseconds a layer, by tokens:", write_us)
-    if arguments.json:
-        result = {"attention": rows, "write_kv_us_per_layer": write_us}
-        write_result("attention", result, arguments.json, arguments=arguments)
+            rows.append(row(name, dtype, args.rounds))
+            yield {"attention": list(rows)}
+    writes = measure({str(tokens): writing(tokens) for tokens in (1, 32, 2048)}, args.rounds)
+    yield {"write_kv_us_per_layer": {n: round(1e3 * ms / LAYERS, 1) for n, ms in writes.items()}}
 
 
-if __name__ == "__main__":
-    main()
+def show(part: Figures) -> str:
+    """Of the rows, the one that is new."""
+    return lines(part["attention"][-1] if "attention" in part else part)
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--rounds", type=int, default=11),
+        flag("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES)),
+    ),
+    smoke={"rounds": 1, "shapes": ["decode 1 x 256"]},
+    show=show,
+)

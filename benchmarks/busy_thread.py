@@ -1,8 +1,5 @@
 """What a busy main thread costs the engine, whose thread then waits for the interpreter's lock.
 
-    python -m benchmarks.busy_thread           prints the ratios
-    python -m benchmarks.busy_thread --save    and keeps them in benchmarks/results/
-
 Enqueued prompts are decoded while the main thread sleeps, and while it runs Python code all the
 time, in turns. Python lets a thread that computes keep the lock for `sys.getswitchinterval()`
 seconds when another one wants it.
@@ -11,10 +8,12 @@ seconds when another one wants it.
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from statistics import median
 from threading import Thread
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.tiny import measured_llm
 from jax_engine import LLM, SamplingParams
 
 PROMPT = "Once upon a time, there was a little robot who"
@@ -56,26 +55,24 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
-    parser.add_argument("--num-prompts", type=int, default=4)
-    parser.add_argument("--num-tokens", type=int, default=64)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    llm = LLM(args.model, max_model_len=512)
-    tokens_per_s(llm, args.num_prompts, args.num_tokens, busy=False)  # compiles
-    result = {}
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     usual = sys.getswitchinterval()
-    for interval in INTERVALS_MS:
-        sys.setswitchinterval(interval / 1000)
-        found = result[f"switch_interval_{interval:g}_ms"] = measure(llm, args)
-        print(f"{interval:g} ms: {found}")
-    sys.setswitchinterval(usual)
-    if args.save:
-        write_result("busy_thread", result, arguments=args)
+    with measured_llm(args, args.model, max_model_len=512) as llm:
+        tokens_per_s(llm, args.num_prompts, args.num_tokens, busy=False)  # compiles
+        for interval in INTERVALS_MS:
+            sys.setswitchinterval(interval / 1000)
+            found = measure(llm, args)
+            sys.setswitchinterval(usual)
+            yield {f"switch_interval_{interval:g}_ms": found}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--model", help="SmolLM2-135M-Instruct when not given"),
+        flag("--num-prompts", type=int, default=4),
+        flag("--num-tokens", type=int, default=64),
+        flag("--pairs", type=int, default=9),
+    ),
+    smoke={"num_prompts": 1, "num_tokens": 4, "pairs": 1},
+)

@@ -1,7 +1,6 @@
 """What compilers report of the kernels and steps that docs/gpu.md shows. It needs no GPU.
 
-    python -m benchmarks.compiled_gpu --save        a few minutes, after `make .venv-aot/.installed`
-    python -m benchmarks.compiled_gpu --adapters --save     the cases with adapters
+    python -m benchmarks compiled_gpu --adapters --save     the cases with adapters
 
 `python -m pallas_kernels.aot` compiles the cases, in the environment of `make aot`.
 """
@@ -12,11 +11,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import ROOT, load_result, write_result
+from benchmarks.markdown import grid
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import ROOT, load_result
 from pallas_kernels.aot.thunks import Starts
 
 NAME, ADAPTERS = "compiled_gpu", "compiled_adapters"
@@ -123,10 +124,9 @@ def _case(card: str, name: str, file: str = NAME) -> dict[str, Any]:
 
 
 def _table(header: list[str], rows: list[list[str]], file: str = NAME) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     option = " --adapters" * (file == ADAPTERS)
-    said = f"{load_result(file)['date']}, by `python -m benchmarks.{NAME}{option}`."
-    return said + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    said = f"{load_result(file)['date']}, by `python -m benchmarks {NAME}{option}`."
+    return f"{said}\n\n{grid(header, rows)}"
 
 
 def experts_table() -> str:
@@ -241,16 +241,14 @@ def _steps(cell: Callable[[dict[str, Any]], str]) -> str:
     return _table(header, lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--save", action="store_true")
-    parser.add_argument("--adapters", action="store_true", help="the cases with adapters")
-    args = parser.parse_args()
-    outcomes = compile_all(globs_with_adapters() if args.adapters else globs())
-    result = {f"{one['target']} {one['case']}": resources(one) for one in outcomes}
-    if args.save:
-        write_result(ADAPTERS if args.adapters else NAME, result, arguments=args)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    for one in compile_all(globs_with_adapters() if args.adapters else globs()):
+        yield {f"{one['target']} {one['case']}": resources(one)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(flag("--adapters", action="store_true", help="the cases with adapters"),),
+    needs="the compilers of `make aot`",
+    files=lambda args, found: {ADAPTERS if args.adapters else NAME: found},
+)

@@ -1,7 +1,4 @@
-"""Two processes of one core each beside one of two cores: `python -m benchmarks.devices`.
-
-    python -m benchmarks.devices --save
-    python -m benchmarks.devices --smoke      a tiny model, nothing kept
+"""Two processes of one core each beside one of two cores.
 
 The same requests go to one engine whose model has both cores, to one whose model is cut over two
 processes (`tensor_parallel_size=2`), to one whose layers are divided among two processes
@@ -21,7 +18,7 @@ from typing import Any
 from benchmarks.adapters.files import ONE_B, model_folder
 from benchmarks.compare.checkpoint import TINY
 from benchmarks.compare.workloads import WORKLOADS, Scale
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import LLM, SamplingParams
 
 HALF_B = ONE_B | {
@@ -87,41 +84,26 @@ def speeds(
     }
 
 
-def run(
-    shapes: Mapping[str, dict[str, Any]], dtypes: list[str], passes: int, divide: int
-) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     """Each shape, dtype and workload, with the speeds of each way."""
+    shapes, divide = ({"tiny": TINY}, 8) if args.smoke else ({"0.5B": HALF_B}, 1)
     with tempfile.TemporaryDirectory() as scratch:
         for name, config in shapes.items():
             model = model_folder(Path(scratch) / name, config)
             scale = Scale(vocab_size=config["vocab_size"], divide=divide)
-            for dtype in dtypes:
+            for dtype in args.dtypes:
                 llms = engines(model, dtype)
                 for workload in LENGTHS:
-                    yield f"{name}, {dtype}, {workload}", speeds(llms, workload, passes, scale)
+                    found = speeds(llms, workload, args.passes, scale)
+                    yield {f"{name}, {dtype}, {workload}": found}
                 del llms  # before the next ones take their memory
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.devices", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="a tiny model, nothing kept")
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    shapes: dict[str, dict[str, Any]] = {"0.5B": HALF_B}
-    dtypes, passes, divide = args.dtypes, args.passes, 1
-    if args.smoke:
-        shapes, dtypes, passes, divide = {"tiny": TINY}, ["float32"], 1, 8
-    result: dict[str, Any] = {}
-    for case, found in run(shapes, dtypes, passes, divide):
-        result[case] = found
-        print(f"{case}: {found}", flush=True)
-        if args.save and not args.smoke:
-            write_result("devices", result, arguments=args)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--dtypes", nargs="+", default=["bfloat16", "float32"]),
+        flag("--passes", type=int, default=5),
+    ),
+    smoke={"dtypes": ["float32"], "passes": 1},
+)

@@ -1,9 +1,5 @@
 """A decode step of a mixture of experts, against reading the bytes of the experts that it uses.
 
-    python -m benchmarks.experts            prints the table
-    python -m benchmarks.experts --save     and keeps it in benchmarks/results/
-    python -m benchmarks.experts --smoke    a tiny model
-
 The models have the shapes of Granite 3.1 1B-A400M and of OLMoE 1B-7B (four of its layers), and
 random weights in bfloat16. The bound is the time to read all weights but those of the experts that
 no token chose, at the bandwidth that all cores together reach. Every round draws the same tokens.
@@ -12,6 +8,7 @@ use the machine.
 """
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,7 +17,7 @@ import numpy as np
 
 from benchmarks.engines import MODEL, dummy_engine
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.step_profile.cases import Case
 from jax_engine import LLMEngine
 from jax_engine.layers import experts
@@ -52,7 +49,7 @@ OLMOE = MODEL | {
 TINY = GRANITE | {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2}
 MODELS = {"granite_1b_a400m": GRANITE, "olmoe_1b_7b_4_layers": OLMOE}
 ROWS, CONTEXT = (1, 4, 8), 64
-ROUNDS, STEPS = 8, 8
+STEPS = 8
 
 
 def counting_hits(case: Case) -> float:
@@ -127,32 +124,17 @@ class Measured:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.experts", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="a tiny model")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     models = {"tiny": TINY} if args.smoke else MODELS
     measured = {name: Measured(model) for name, model in models.items()}
     bandwidth = 0.0
-    for _ in range(ROUNDS):
+    for _ in range(args.rounds):
         for one in measured.values():
             bandwidth = max(bandwidth, read_bandwidth())
             one.round()
-    found = {
-        name: {f"rows_{n}": one.figures(n, bandwidth) for n in ROWS}
-        for name, one in measured.items()
-    }
-    print(f"{bandwidth / 1e9:.1f} GB/s")
-    for name, steps in found.items():
-        for rows, figures in steps.items():
-            print(name, rows, *(f"{key} {value}" for key, value in figures.items()))
-    if args.save:
-        rates = {"read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1)}
-        write_result("experts", rates | found, arguments=args)
+    yield {"read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1)}
+    for name, one in measured.items():
+        yield {name: {f"rows_{n}": one.figures(n, bandwidth) for n in ROWS}}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(run, flags=(flag("--rounds", type=int, default=8),), smoke={"rounds": 1})

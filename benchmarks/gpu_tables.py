@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
+from benchmarks.markdown import grid
 from benchmarks.report import load_result, machine_in_words
 
 H100 = "gpu/nvidia-h100-80gb-hbm3"
@@ -73,7 +74,7 @@ def engine_table() -> str:
             before = expected.get((model, *keys))
             cells += [_number(_at(found, keys)), "" if before is None else _number(before)]
         rows.append([*cells, AIMS.get((keys[0], keys[1]), "")])
-    return _table(_said(saved), [*header, "aim"], rows)
+    return f"{_said(saved)}\n\n{grid([*header, 'aim'], rows)}"
 
 
 def engine_h200_table() -> str:
@@ -87,7 +88,7 @@ def engine_h200_table() -> str:
         figures = {name: _found(saved["models"][name], keys) for name in names}
         cells = [figures.get(name) for name in models]
         rows.append([words, *("" if one is None else _number(one) for one in cells)])
-    return _table(_said(saved), ["", *models], rows)
+    return f"{_said(saved)}\n\n{grid(['', *models], rows)}"
 
 
 def host_table() -> str:
@@ -108,7 +109,7 @@ def host_table() -> str:
             rows, [found["step_ms"], *parts, found["step_ms"] - sum(parts)], strict=True
         ):
             row.append(f"{value:.2f}")
-    return _table(_said(saved), ["ms", *profiles], rows)
+    return f"{_said(saved)}\n\n{grid(['ms', *profiles], rows)}"
 
 
 def graphs_table() -> str:
@@ -124,7 +125,7 @@ def graphs_table() -> str:
         keys = "ms", "enqueue_ms", "queued_ms"
         cells = [_milliseconds(one, key) for one in figures for key in keys]
         rows.append([way, *cells])
-    return _table(_said(saved), header, rows)
+    return f"{_said(saved)}\n\n{grid(header, rows)}"
 
 
 def parts_table() -> str:
@@ -156,7 +157,7 @@ def _parts(saved: dict[str, Any], model: str) -> str:
     ):
         ends = [cell for found in cases.values() for cell in (_milliseconds(found, key), "")]
         rows.append([words, *ends])
-    return _table(_said(saved), header, rows)
+    return f"{_said(saved)}\n\n{grid(header, rows)}"
 
 
 def kernels_table() -> str:
@@ -209,7 +210,7 @@ def _methods(said: str, found: dict[str, dict[str, dict[str, Any]]]) -> str:
             for row in (one.get(name) for name in methods)
         ]
         rows.append([words, _number(limit), *cells])
-    return _table(said, header, rows)
+    return f"{said}\n\n{grid(header, rows)}"
 
 
 def _shape(name: str) -> dict[str, str]:
@@ -267,8 +268,3 @@ def _milliseconds(figures: dict[str, float], key: str) -> str:
 
 def _grouped(text: str) -> str:
     return re.sub(r"\b\d{4,}\b", lambda number: f"{int(number[0]):,}", text)
-
-
-def _table(said: str, header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return said + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,7 +1,5 @@
 """What a guide costs: the host's time for masks a step, and a step's time with and without one.
 
-    python -m benchmarks.guided --save
-
 Requests with a JSON schema, with a static mask (`allowed_token_ids`) and without any limit take
 turns in one process; the ratios are medians over the rounds. The masks are made while the device
 runs the model, but a guide needs the last token: no step is planned ahead, and sampling is a
@@ -10,14 +8,15 @@ program of its own. A static mask pays for the second only.
 
 import argparse
 import time
+from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
-from benchmarks.report import write_result
-from jax_engine import LLM, LLMEngine, SamplingParams, StructuredOutputsParams
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.tiny import measured_llm
+from jax_engine import LLMEngine, SamplingParams, StructuredOutputsParams
 
 BATCHES = (1, 8)
-ROUNDS, STEPS, WARMUP = 5, 24, 4
+STEPS, WARMUP = 24, 4
 PROMPT = "Write a long JSON list of people with their names, ages and hobbies."
 # Long enough that no output is complete within the steps that are timed
 SCHEMA = {
@@ -65,11 +64,11 @@ def decode(engine: LLMEngine, params: SamplingParams, batch: int) -> tuple[float
     return 1000 * seconds / STEPS, 1000 * masks / STEPS
 
 
-def measure(engine: LLMEngine, batch: int) -> dict[str, float]:
-    """Medians over ROUNDS rounds; the first round, which compiles, does not count."""
+def measure(engine: LLMEngine, batch: int, rounds: int) -> dict[str, float]:
+    """Medians over the rounds; the first round, which compiles, does not count."""
     steps: dict[str, list[float]] = {}
     masks: dict[str, list[float]] = {}
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         for name, params in kinds(engine.model_config.vocab_size).items():
             step_ms, mask_ms = decode(engine, params, batch)
             steps.setdefault(name, []).append(step_ms)
@@ -84,26 +83,29 @@ def measure(engine: LLMEngine, batch: int) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    llm = LLM(args.model, dtype=args.dtype, max_model_len=512, max_num_seqs=max(BATCHES))
-    result: dict[str, Any] = {}
-    for batch in BATCHES:
-        result[f"batch_{batch}"] = measure(llm.llm_engine, batch)
-        print(f"batch {batch}:", result[f"batch_{batch}"])
-    if args.save:
-        headline = {
-            f"step with a JSON schema over one without, batch {batch}": (
-                f"{result[f'batch_{batch}']['guided_step_ratio']:.2f}"
-            )
-            for batch in BATCHES
-        }
-        write_result("guided", result, arguments=args, headline=headline)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    settings = {"dtype": args.dtype, "max_model_len": 512, "max_num_seqs": max(BATCHES)}
+    with measured_llm(args, args.model, **settings) as llm:
+        for batch in BATCHES:
+            yield {f"batch_{batch}": measure(llm.llm_engine, batch, args.rounds)}
 
 
-if __name__ == "__main__":
-    main()
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    return {
+        f"step with a JSON schema over one without, batch {batch}": (
+            f"{found[f'batch_{batch}']['guided_step_ratio']:.2f}"
+        )
+        for batch in BATCHES
+    }
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--model", help="SmolLM2-135M-Instruct when not given"),
+        flag("--dtype", default="auto"),
+        flag("--rounds", type=int, default=5),
+    ),
+    smoke={"rounds": 1},
+    headline=headline,
+)

@@ -1,8 +1,5 @@
 """Host time of a step with the model stubbed out: all that Python does between two steps.
 
-    python -m benchmarks.host_time            prints the table
-    python -m benchmarks.host_time --save     and keeps it in benchmarks/results/
-
 Every request decodes one token a step, on a pool with room for all. Schedule: the scheduler.
 Prepare: the packed plan. Process: tokens back into the scheduler, stop conditions, outputs.
 """
@@ -10,16 +7,16 @@ Prepare: the packed plan. Process: tokens back into the scheduler, stop conditio
 import argparse
 import gc
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from benchmarks.engines import MAX_MODEL_LEN, stubbed_engine, timed
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import RequestOutputKind, SamplingParams
 
-RUNNING = (1, 16, 64, 256, 1024)
 STEPS = 300
 WARMUP = 20
 
@@ -34,8 +31,10 @@ class HostTime:
     total_us: float
 
 
-def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False) -> HostTime:
-    """Times the parts of STEPS steps of `num_seqs` decodes."""
+def measure(
+    num_seqs: int, scheduling: str = "unified", *, stream: bool = False, steps: int = STEPS
+) -> HostTime:
+    """Times the parts of so many steps of `num_seqs` decodes."""
     engine = stubbed_engine(
         max_num_seqs=num_seqs,
         max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
@@ -43,7 +42,7 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         scheduling=scheduling,
     )
     kind = RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY
-    params = SamplingParams(max_tokens=STEPS + WARMUP + 9, ignore_eos=True, output_kind=kind)
+    params = SamplingParams(max_tokens=steps + WARMUP + 9, ignore_eos=True, output_kind=kind)
     lengths = np.random.default_rng(0).integers(64, 128, num_seqs).tolist()
     for i, length in enumerate(lengths):
         engine.add_request(str(i), [i, *range(length - 1)], params)
@@ -52,7 +51,7 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
     engine.worker.launch = timed(engine.worker.launch, "prepare", clock)  # type: ignore
     rows = []
     gc.collect()
-    for _ in range(STEPS + WARMUP):
+    for _ in range(steps + WARMUP):
         started = time.perf_counter()
         engine.step()
         total = time.perf_counter() - started
@@ -62,23 +61,26 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
     return HostTime(*(round(1e6 * median(column), 1) for column in columns))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scheduling", default="unified", choices=["unified", "sosp"])
-    parser.add_argument("--stream", action="store_true", help="an output each step, not one at end")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result = {}
-    print("running    schedule     prepare     process       total   microseconds a step")
-    for num_seqs in RUNNING:
-        found = vars(measure(num_seqs, args.scheduling, stream=args.stream))
-        print(f"{num_seqs:>7}" + "".join(f"{x:>12.1f}" for x in found.values()))
-        result[f"{num_seqs}_running"] = found
-    if args.save:
-        total = result["256_running"]["total_us"] / 1000
-        headline = {"host time a step, 256 running": f"{total:.2f} ms"}
-        write_result("host_time", result, arguments=args, headline=headline)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    for num_seqs in args.running:
+        found = measure(num_seqs, args.scheduling, stream=args.stream, steps=args.steps)
+        yield {f"{num_seqs}_running": vars(found)}
 
 
-if __name__ == "__main__":
-    main()
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    if "256_running" not in found:
+        return {}
+    return {"host time a step, 256 running": f"{found['256_running']['total_us'] / 1000:.2f} ms"}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--scheduling", default="unified", choices=["unified", "sosp"]),
+        flag("--stream", action="store_true", help="an output each step, not one at the end"),
+        flag("--running", type=int, nargs="+", default=[1, 16, 64, 256, 1024]),
+        flag("--steps", type=int, default=STEPS),
+    ),
+    smoke={"running": [1, 4], "steps": 5},
+    headline=headline,
+)

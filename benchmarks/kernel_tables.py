@@ -1,8 +1,11 @@
 """Tables of a CPU's kernels and of the engine that uses them, for docs/cpu.md."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 
-from benchmarks.report import load_result, machine_in_words
+from benchmarks.markdown import Column, Row, measured, named, with_sentence, words
+from benchmarks.report import load_result
 
 # Rows of the table of experts: a model's key, its name, and the experts of a layer.
 EXPERTS = (
@@ -19,86 +22,95 @@ FORMS = {
 }
 
 
+BEST = "Milliseconds, the best of many turns; "
+ROWS = Column("rows", lambda row: row["name"].removesuffix("_rows"))
+
+
 def products_table(name: str = "linear") -> str:
     """Milliseconds of all products of a step, by its rows: the kernel's and XLA's."""
     saved = load_result(name)
     kinds = ("float32", "bfloat16")
+    both = {kind: saved["result"][kind] for kind in kinds}
     rows = [
-        "| rows | " + " | ".join(f"{kind}: kernel | XLA | XLA / kernel" for kind in kinds) + " |",
-        "|---:|" + "---:|" * 6,
+        {"name": row} | {kind: both[kind][row] for kind in kinds}
+        for row in both["float32"]
+        if row.endswith("_rows")
     ]
-    for row in saved["result"]["float32"]:
-        if not row.endswith("_rows"):
-            continue
-        cells = [row.removesuffix("_rows")]
-        for found in (saved["result"][kind][row] for kind in kinds):
-            cells += [f"{found['kernel_best_ms']:.1f}", f"{found['xla_best_ms']:.1f}"]
-            cells.append(f"{found['xla_best_ms'] / found['kernel_best_ms']:.2f}")
-        rows.append(f"| {' | '.join(cells)} |")
-    reading = [f"{saved['result'][kind]['reading_weights_ms']} in {kind}" for kind in kinds]
-    said = f"{_where(saved)} Reading the weights alone took {' and '.join(reading)}."
-    return said + "\n\n" + "\n".join(rows)
+    columns = [ROWS]
+    for kind in kinds:
+        kernel, xla = (kind, "kernel_best_ms"), (kind, "xla_best_ms")
+        columns += [Column(f"{kind}: kernel", kernel, "{:.1f}"), Column("XLA", xla, "{:.1f}")]
+        columns += [Column("XLA / kernel", _ratio(xla, kernel), "{:.2f}")]
+    reading = " and ".join(f"{both[kind]['reading_weights_ms']} in {kind}" for kind in kinds)
+    said = f"{measured(saved, BEST)} Reading the weights alone took {reading}."
+    return with_sentence(said, columns, rows)
 
 
 def codes_table(name: str = "linear") -> str:
     """All products with weights in codes, as a ratio of the time with panels of the dtype of x."""
     saved = load_result(name)
     both = saved["result"]["codes"]
-    forms = [name for name in both["bfloat16"]["1_rows"] if name != "dense"]
-    rows = [f"| x | rows | {' | '.join(forms)} |", "|---|---:|" + "---:|" * len(forms)]
-    for kind in ("bfloat16", "float32"):
-        for row, found in both[kind].items():
-            cells = [kind, row.removesuffix("_rows")]
-            dense = found["dense"]["best_ms"]
-            cells += [f"{found[form]['best_ms'] / dense:.2f}" for form in forms]
-            rows.append(f"| {' | '.join(cells)} |")
-    machine = machine_in_words(saved["machine"])
-    return f"Ratios of best times; {saved['date']}, {machine}.\n\n" + "\n".join(rows)
+    forms = [form for form in both["bfloat16"]["1_rows"] if form != "dense"]
+    rows = [{"x": kind} | row for kind in ("bfloat16", "float32") for row in named(both[kind])]
+    ratios = [
+        Column(form, _ratio((form, "best_ms"), ("dense", "best_ms")), "{:.2f}") for form in forms
+    ]
+    said = measured(saved, "Ratios of best times; ")
+    return with_sentence(said, [words("x", "x"), ROWS, *ratios], rows)
 
 
 def precision_table() -> str:
     """The engine's speed by how weights and KV cache are held, over both in bfloat16."""
     saved = load_result("precision")
     works = saved["result"]
-    lines = [f"| | {' | '.join(works)} |", "|---|" + "---:|" * len(works)]
-    for form, words in FORMS.items():
-        cells = [f"{found[form]['over_bfloat16']:.2f}" for found in works.values()]
-        lines.append(f"| {words} | {' | '.join(cells)} |")
-    return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
+    rows = [
+        {"name": said} | {work: found[form]["over_bfloat16"] for work, found in works.items()}
+        for form, said in FORMS.items()
+    ]
+    columns = [
+        words(""),
+        *(Column(work, lambda row, work=work: row[work], "{:.2f}") for work in works),
+    ]
+    return with_sentence(measured(saved), columns, rows)
 
 
 def w8a8_table(name: str = "w8a8") -> str:
     """Milliseconds of all products of a step, by its rows and how the weights are held."""
     saved = load_result(name)
-    rows = [
-        "| rows | float32 | bfloat16 | W8A8 | float32 / W8A8 | bfloat16 / W8A8 |",
-        "|---:|---:|---:|---:|---:|---:|",
+    kinds = {"float32": "float32_ms", "bfloat16": "bfloat16_ms", "W8A8": "w8a8_ms"}
+    columns = [ROWS, *(Column(kind, key, "{:.1f}") for kind, key in kinds.items())]
+    columns += [
+        Column(f"{kind} / W8A8", _ratio((kinds[kind],), ("w8a8_ms",)), "{:.2f}")
+        for kind in ("float32", "bfloat16")
     ]
-    for row, found in saved["result"].items():
-        single, half, codes = (found[f"{kind}_ms"] for kind in ("float32", "bfloat16", "w8a8"))
-        ratios = f"{single / codes:.2f} | {half / codes:.2f}"
-        times = f"{single:.1f} | {half:.1f} | {codes:.1f}"
-        rows.append(f"| {row.removesuffix('_rows')} | {times} | {ratios} |")
-    return _where(saved) + "\n\n" + "\n".join(rows)
+    return with_sentence(measured(saved, BEST), columns, named(saved["result"]))
 
 
 def experts_table() -> str:
     """Decode steps of mixtures of experts beside the reading of their weights."""
     saved = load_result("experts")
     rows = [
-        "| | rows | experts used a layer | MiB read | reading, ms | step, ms | step / reading |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        {"model": model if number == 0 else "", "of": experts} | row
+        for key, model, experts in EXPERTS
+        for number, row in enumerate(named(saved["result"][key]))
     ]
-    for key, model, experts in EXPERTS:
-        for name, found in saved["result"][key].items():
-            few = f"{found['experts_hit']:.1f} of {experts}"
-            times = f"{found['reading_ms']:.1f} | {found['step_ms']:.1f}"
-            cells = (model, name.removeprefix("rows_"), few, f"{found['read_mib']:,}", times)
-            rows.append(f"| {' | '.join(cells)} | {found['step_over_reading']:.2f} |")
-            model = ""
-    return f"{saved['date']}, {machine_in_words(saved['machine'])}." + "\n\n" + "\n".join(rows)
+    columns = [
+        words("", "model"),
+        Column("rows", lambda row: row["name"].removeprefix("rows_")),
+        Column("experts used a layer", lambda row: f"{row['experts_hit']:.1f} of {row['of']}"),
+        Column("MiB read", "read_mib", "{:,}"),
+        Column("reading, ms", "reading_ms", "{:.1f}"),
+        Column("step, ms", "step_ms", "{:.1f}"),
+        Column("step / reading", "step_over_reading", "{:.2f}"),
+    ]
+    return with_sentence(measured(saved), columns, rows)
 
 
-def _where(saved: dict[str, Any]) -> str:
-    machine = machine_in_words(saved["machine"])
-    return f"Milliseconds, the best of many turns; {saved['date']}, {machine}."
+def _ratio(one: tuple[str, ...], other: tuple[str, ...]) -> Callable[[Row], float]:
+    """Of the figures at two places of a row."""
+
+    def of(row: Row) -> float:
+        first, second = (reduce(getitem, keys, row) for keys in (one, other))
+        return float(first / second)
+
+    return of

@@ -1,9 +1,5 @@
 """All products of a step on a CPU, by its rows: the kernel over stacks against XLA's products.
 
-    python -m benchmarks.linear             prints the table
-    python -m benchmarks.linear --save      and keeps it in benchmarks/results/, under another name
-                                            where the processor has no AVX-512
-
 XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
 2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
 Then weights in codes of 4 and 8 bits beside those in bfloat16 and float32, as ratios of their time.
@@ -12,7 +8,7 @@ At the end one product with longer rows, where XLA copies the layer out of the s
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
@@ -23,7 +19,8 @@ import numpy as np
 from jax import lax
 
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import of_processor, write_result
+from benchmarks.registry import Benchmark, Figures, Flag, flag
+from benchmarks.report import of_processor
 from cpu_kernels.linear.coded_kinds import PanelKind, panel_kinds
 from cpu_kernels.linear.coded_panels import matrix_bytes, pack, places_of
 from cpu_kernels.linear.coded_weights import CodedWeights
@@ -35,11 +32,9 @@ from jax_engine.weights.codes import E4M3, INT8, Kind, row_dtype
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
 HEAD, HEAD_ROWS = (49152, 576), 32
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-DTYPES = (jnp.float32, jnp.bfloat16)
-WIDE, WIDE_LAYERS, WIDE_ROWS = (2048, 8192), 3, (32, 128, 256, 512)
+WIDE, WIDE_LAYERS = (2048, 8192), 3
 PARTS, FEW_ROWS = 8, range(2, 33)
-SECONDS = 2.5  # for each number of rows, both forms together
+SECONDS = 2.5  # for each number of rows, two forms together
 FEW_BITS = tuple(float(code - 8) for code in range(16))
 CODES = {
     "4 bits": Kind(FEW_BITS, 32, scale_dtype="float16"),
@@ -50,7 +45,6 @@ CODES = {
     "Q6_K": Kind(INT8, 16, scale_dtype="float16", outer=256),
     "float8": Kind(E4M3, 128),
 }
-CODES_ROWS = (1, 4, 8, 32, 128)
 
 
 def layer_of(times: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
@@ -93,12 +87,12 @@ def with_xla(weights: dict[str, list[jax.Array]], head: jax.Array, x: jax.Array)
     return xla_product(head, x[:HEAD_ROWS], jnp.float32)
 
 
-def take_turns(forms: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+def take_turns(forms: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each form's turns."""
     for form in forms.values():
         jax.block_until_ready(form())
     spent: dict[str, list[float]] = {name: [] for name in forms}
-    until = time.perf_counter() + SECONDS * max(len(forms) / 2, 1)
+    until = time.perf_counter() + seconds * max(len(forms) / 2, 1)
     while time.perf_counter() < until or min(map(len, spent.values())) < 5:
         for name, form in forms.items():
             started = time.perf_counter()
@@ -107,15 +101,16 @@ def take_turns(forms: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
     return spent
 
 
-def measure(forms: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def measure(forms: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Milliseconds of each form, the median of turns; and how often the second is the first."""
-    spent = take_turns(forms)
+    spent = take_turns(forms, seconds)
     found = {f"{name}_ms": round(median(times), 1) for name, times in spent.items()}
     found |= {f"{name}_best_ms": round(min(times), 1) for name, times in spent.items()}
     return found | {"xla_over_kernel": round(found["xla_ms"] / found["kernel_ms"], 2)}
 
 
-def compare(dtype: Any) -> dict[str, Any]:
+def compare(dtype: Any, all_numbers: list[int], seconds: float) -> Iterator[Figures]:
+    """The kernel and XLA, with weights of a dtype; each part is a number of rows."""
     keys = iter(jax.random.split(jax.random.key(0), len(SHAPES) + 2))
 
     def numbers(*shape: int) -> jax.Array:
@@ -123,25 +118,22 @@ def compare(dtype: Any) -> dict[str, Any]:
 
     stacks = {name: numbers(LAYERS, *shape) for name, shape in SHAPES.items()}
     apart = {name: [jnp.copy(w) for w in stack] for name, stack in stacks.items()}
-    head, all_rows = numbers(*HEAD), numbers(ROWS[-1], SHAPES["qkv"][1])
+    head, all_rows = numbers(*HEAD), numbers(all_numbers[-1], SHAPES["qkv"][1])
     num_bytes = head.nbytes + sum(stack.nbytes for stack in stacks.values())
     kernel, xla = jax.jit(with_kernel), jax.jit(with_xla)
     panels, head_panels = {name: in_panels(w) for name, w in stacks.items()}, in_panels(head)
     del stacks
-    result: dict[str, Any] = {"weights_mib": round(num_bytes / 2**20)}
-    result["reading_weights_ms"] = round(1000 * num_bytes / read_bandwidth(), 1)
-    print(f"\n{jnp.dtype(dtype).name}: reading the weights takes {result['reading_weights_ms']} ms")
-    print("rows    ms: kernel, XLA   best: kernel, XLA   XLA / kernel")
-    for rows in ROWS:
+    yield {
+        "weights_mib": round(num_bytes / 2**20),
+        "reading_weights_ms": round(1000 * num_bytes / read_bandwidth(), 1),
+    }
+    for rows in all_numbers:
         x = all_rows[:rows]
         forms = {
             "kernel": partial(kernel, panels, head_panels, x),
             "xla": partial(xla, apart, head, x),
         }
-        found = result[f"{rows}_rows"] = measure(forms)
-        a, b, c, d, ratio = found.values()
-        print(f"{rows:>4} {a:>12.1f} {b:>8.1f} {c:>13.1f} {d:>7.1f} {ratio:>14.2f}", flush=True)
-    return result
+        yield {f"{rows}_rows": measure(forms, seconds)}
 
 
 def in_codes(kind: Kind, layers: int, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
@@ -178,43 +170,37 @@ def with_codes(
     return linear(x[:HEAD_ROWS], CodedWeights(*head, kinds[HEAD[1]], x.dtype), width=HEAD[0])
 
 
-def compare_codes(dtype: Any) -> dict[str, Any]:
+def compare_codes(dtype: Any, args: argparse.Namespace) -> Iterator[Figures]:
     """Weights in codes, with x in `dtype`, as ratios of the time with weights in `dtype`."""
     panels = {
         name: jnp.asarray(np.stack([pack_panels(np.ones(shape, dtype))] * LAYERS))
         for name, shape in SHAPES.items()
     }
     calls = {"dense": partial(jax.jit(with_kernel), panels, in_panels(jnp.ones(HEAD, dtype)))}
-    for name, kind in CODES.items():
+    for name in args.codes:
+        kind = CODES[name]
         kinds = {size: panel_kinds((kind,), size) for _, size in SHAPES.values()}
         weights = {of: in_codes(kind, LAYERS, shape) for of, shape in SHAPES.items()}
         (head, places) = in_codes(kind, 1, HEAD)
         run = jax.jit(partial(with_codes, kinds))
         calls[name] = partial(run, weights, (head[0], places[0]))
-    print(
-        f"\nweights in codes, x in {jnp.dtype(dtype).name}: ms, and ratio of the time with panels"
-    )
-    result: dict[str, Any] = {}
-    for rows in CODES_ROWS:
+    for rows in args.codes_rows:
         x = jnp.full((rows, SHAPES["qkv"][1]), 1e-3, dtype)
-        spent = take_turns({name: partial(call, x) for name, call in calls.items()})
-        best = {name: min(times) for name, times in spent.items()}
-        found = {
-            name: round(median(times) / median(spent["dense"]), 2) for name, times in spent.items()
-        }
-        result[f"{rows}_rows"] = {
-            name: {
-                "ms": round(median(times), 2),
-                "best_ms": round(best[name], 2),
-                "ratio": found[name],
+        calls_now = {name: partial(call, x) for name, call in calls.items()}
+        spent = take_turns(calls_now, args.seconds)
+        yield {
+            f"{rows}_rows": {
+                name: {
+                    "ms": round(median(times), 2),
+                    "best_ms": round(min(times), 2),
+                    "ratio": round(median(times) / median(spent["dense"]), 2),
+                }
+                for name, times in spent.items()
             }
-            for name, times in spent.items()
         }
-        print(rows, result[f"{rows}_rows"], flush=True)
-    return result
 
 
-def compare_wide() -> dict[str, Any]:
+def compare_wide(all_numbers: list[int], seconds: float) -> Iterator[Figures]:
     """The product of Llama 3.2 1B's `down`, in float32."""
     stack = jax.random.uniform(jax.random.key(1), (WIDE_LAYERS, *WIDE)) - 0.5
 
@@ -228,26 +214,50 @@ def compare_wide() -> dict[str, Any]:
     def indexed(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
         return linear(x, FloatWeights(stack), width=WIDE[0], layer=layer)
 
-    panels, result = in_panels(stack), {}
-    for rows in WIDE_ROWS:
+    panels = in_panels(stack)
+    for rows in all_numbers:
         x = jax.random.uniform(jax.random.key(2), (rows, WIDE[1]))
         kernel, xla = (jax.jit(partial(layers, times)) for times in (indexed, sliced))
         forms = {"kernel": partial(kernel, x, panels), "xla": partial(xla, x, stack)}
-        result[f"{rows}_rows"] = measure(forms)
-        print(f"{rows} rows of {WIDE[1]}: {result[f'{rows}_rows']}", flush=True)
-    return result
+        yield {f"{rows}_rows": measure(forms, seconds)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result: dict[str, Any] = {jnp.dtype(dtype).name: compare(dtype) for dtype in DTYPES}
-    result["codes"] = {jnp.dtype(dtype).name: compare_codes(dtype) for dtype in DTYPES}
-    result["2048_by_8192"] = compare_wide()
-    if args.save:
-        write_result(of_processor("linear"), result, arguments=args)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    for name in args.dtypes:
+        for part in compare(jnp.dtype(name), args.rows, args.seconds):
+            yield {name: part}
+    for name in args.dtypes:
+        for part in compare_codes(jnp.dtype(name), args):
+            yield {"codes": {name: part}}
+    for part in compare_wide(args.wide_rows, args.seconds):
+        yield {"2048_by_8192": part}
 
 
-if __name__ == "__main__":
-    main()
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    return {of_processor("linear"): found}
+
+
+def numbers(name: str, *default: int) -> Flag:
+    return flag(name, type=int, nargs="+", default=list(default))
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--dtypes", nargs="+", default=["float32", "bfloat16"]),
+        flag("--codes", nargs="+", choices=CODES, default=list(CODES)),
+        numbers("--rows", 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+        numbers("--codes-rows", 1, 4, 8, 32, 128),
+        numbers("--wide-rows", 32, 128, 256, 512),
+        flag("--seconds", type=float, default=SECONDS, help="for two forms"),
+    ),
+    smoke={
+        "dtypes": ["float32"],
+        "codes": ["4 bits"],
+        "rows": [1],
+        "codes_rows": [1],
+        "wide_rows": [1],
+        "seconds": 0.0,
+    },
+    files=files,
+)

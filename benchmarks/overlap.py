@@ -1,8 +1,5 @@
 """How much of the host's time a step hides behind the device's: steps planned ahead, on and off.
 
-    python -m benchmarks.overlap            prints the table
-    python -m benchmarks.overlap --save     and keeps it in benchmarks/results/
-
 The device is a stub that takes DEVICE_MS for each step, one after another, and needs no CPU, as a
 GPU would; so what a step takes beyond that is what the host did not hide. Off and on take turns.
 """
@@ -10,6 +7,7 @@ GPU would; so what a step takes beyond that is what the host did not hide. Off a
 import argparse
 import gc
 import time
+from collections.abc import Iterator
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -17,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engines import MAX_MODEL_LEN, stubbed_engine
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.worker.step_output import StepOutput
 
-RUNNING = (1, 16, 64, 256)
 DEVICE_MS = 10.0
-STEPS, WARMUP, ROUNDS = 60, 5, 3
+STEPS, WARMUP = 60, 5
 
 
 class TokensAt:
@@ -49,7 +46,7 @@ class SlowSteps:
         return kv_cache, StepOutput(SimpleNamespace(token_ids=tokens))  # type: ignore[arg-type]
 
 
-def slow_engine(num_seqs: int, *, ahead: bool) -> LLMEngine:
+def slow_engine(num_seqs: int, rounds: int, *, ahead: bool) -> LLMEngine:
     """An engine that decodes `num_seqs` requests, past their prompts."""
     engine = stubbed_engine(
         max_num_seqs=num_seqs,
@@ -58,7 +55,7 @@ def slow_engine(num_seqs: int, *, ahead: bool) -> LLMEngine:
         async_scheduling=ahead,
     )
     engine.worker.steps = SlowSteps()  # type: ignore[assignment]
-    params = SamplingParams(max_tokens=ROUNDS * (STEPS + 1) + WARMUP + 9, ignore_eos=True)
+    params = SamplingParams(max_tokens=rounds * (STEPS + 1) + WARMUP + 9, ignore_eos=True)
     for i in range(num_seqs):
         engine.add_request(str(i), [i, *range(63)], params)
     for _ in range(WARMUP):
@@ -66,12 +63,12 @@ def slow_engine(num_seqs: int, *, ahead: bool) -> LLMEngine:
     return engine
 
 
-def measure(num_seqs: int) -> dict[str, float]:
+def measure(num_seqs: int, rounds: int) -> dict[str, float]:
     """Milliseconds a step beyond the device's, off and on, and the share that on hides."""
-    engines = {ahead: slow_engine(num_seqs, ahead=ahead) for ahead in (False, True)}
+    engines = {ahead: slow_engine(num_seqs, rounds, ahead=ahead) for ahead in (False, True)}
     beyond: dict[bool, list[float]] = {False: [], True: []}
     gc.collect()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for ahead, engine in engines.items():
             engine.step()  # the device may have finished the step ahead in the pause
             started = time.perf_counter()
@@ -82,21 +79,24 @@ def measure(num_seqs: int) -> dict[str, float]:
     return {"off_ms": round(off, 3), "on_ms": round(on, 3), "hidden": round(1 - on / off, 3)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result: dict[str, Any] = {"device_ms": DEVICE_MS}
-    print(f"running   ms a step beyond the device's {DEVICE_MS:g}: off, on   hidden")
-    for num_seqs in RUNNING:
-        found = measure(num_seqs)
-        off, on, hidden = found.values()
-        print(f"{num_seqs:>7} {off:>10.3f} {on:>10.3f} {hidden:>8.0%}")
-        result[f"{num_seqs}_running"] = found
-    if args.save:
-        headline = {"host time hidden, 256 running": f"{result['256_running']['hidden']:.0%}"}
-        write_result("overlap", result, arguments=args, headline=headline)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    yield {"device_ms": DEVICE_MS}
+    for num_seqs in args.running:
+        yield {f"{num_seqs}_running": measure(num_seqs, args.rounds)}
 
 
-if __name__ == "__main__":
-    main()
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    if "256_running" not in found:
+        return {}
+    return {"host time hidden, 256 running": f"{found['256_running']['hidden']:.0%}"}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--running", type=int, nargs="+", default=[1, 16, 64, 256]),
+        flag("--rounds", type=int, default=3),
+    ),
+    smoke={"running": [2], "rounds": 1},
+    headline=headline,
+)

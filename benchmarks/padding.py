@@ -1,7 +1,5 @@
 """How many tokens padding adds to steps with prompts, simulated for each device's buckets.
 
-    python -m benchmarks.padding --save        a second
-
 Requests of ShareGPT's lengths, 256 of which run at all times. Each step computes a token of each
 request that decodes, and prompts up to the limit, in chunks.
 """
@@ -11,23 +9,22 @@ from statistics import mean
 
 import numpy as np
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.workload import read_lengths
 from jax_engine.operations.device import DEVICES
 from jax_engine.worker import step_shape
 
-NAME = "padding"
 RUNNING, LIMIT, LONGEST = 256, 2048, 4096
-SETTLE, STEPS = 2000, 20_000
+SETTLE = 2000  # steps until the first requests have ended
 
 
-def steps_with_prompts() -> list[int]:
+def steps_with_prompts(steps: int) -> list[int]:
     """Tokens of each step that computes prompts, after the first requests have ended."""
     lengths = [pair for pair in read_lengths() if sum(pair) <= LONGEST]
     rng = np.random.default_rng(0)
     running: list[list[int]] = []  # tokens of the prompt, then of the output, still to compute
     found = []
-    for number in range(SETTLE + STEPS):
+    for number in range(SETTLE + steps):
         while len(running) < RUNNING:
             running.append(list(lengths[rng.integers(len(lengths))]))
         decoding = [one for one in running if not one[0]]
@@ -50,18 +47,12 @@ def padded(tokens: list[int], sizes: tuple[int, ...]) -> float:
     return mean(step_shape.bucket(one, sizes) for one in tokens)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    tokens = steps_with_prompts()
+def run(args: argparse.Namespace) -> Figures:
+    tokens = steps_with_prompts(args.steps)
     found = {"tokens": round(mean(tokens))}
     for device in DEVICES:
         found[f"padded_as_on_a_{device.platform}"] = round(padded(tokens, device.mixed_tokens))
-    print(found)
-    if args.save:
-        write_result(NAME, found, arguments=args)
+    return found
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(run, flags=(flag("--steps", type=int, default=20_000),), smoke={"steps": 50})

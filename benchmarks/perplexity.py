@@ -1,6 +1,6 @@
 """Perplexity of models on a fixed text: what quantising costs.
 
-    python -m benchmarks.perplexity ./my-model ./my-model-w4a16 ./my-model-gptq
+    python -m benchmarks perplexity ./my-model ./my-model-w4a16 ./my-model-gptq
 
 The first model is the one that others are set beside; all must have its tokens. The text is
 `benchmarks/data/prose.txt`, a copy of pages of this project's tutorial. It is cut into pieces of
@@ -11,13 +11,13 @@ import argparse
 import gc
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag, lines, positive
 from jax_engine import LLM, SamplingParams
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
@@ -42,9 +42,8 @@ def cut(tokens: list[int], length: int, most: int | None) -> list[list[int]]:
     return [tokens[start : start + length] for start in whole][:most]
 
 
-def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(args: argparse.Namespace, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each model, in turn; one is in memory at a time."""
-    rows: list[dict[str, Any]] = []
     first: list[list[int]] = []
     base = np.empty(0)
     for model in args.models:
@@ -54,6 +53,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
             max_model_len=args.length + 1,
             max_num_seqs=4,
             tokenizer=args.tokenizer or args.models[0],
+            **settings,
         )
         pieces = cut(llm.get_tokenizer().encode(TEXT.read_text("utf-8")), args.length, args.pieces)
         first = first or pieces
@@ -63,45 +63,54 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         losses = negative_logprobs(llm, pieces)
         seconds = time.perf_counter() - start
         base = losses if not len(base) else base
-        rows.append(
-            {
-                "model": Path(model).name,
-                "tokens": len(losses),
-                "perplexity": round(math.exp(losses.mean()), 4),
-                "perplexity_above_first_percent": round(
-                    100 * (math.exp(losses.mean() - base.mean()) - 1), 3
-                ),
-                "seconds": round(seconds, 1),
-            }
-        )
-        print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+        yield {
+            "model": Path(model).name,
+            "tokens": len(losses),
+            "perplexity": round(math.exp(losses.mean()), 4),
+            "perplexity_above_first_percent": round(
+                100 * (math.exp(losses.mean() - base.mean()) - 1), 3
+            ),
+            "seconds": round(seconds, 1),
+        }
         del llm
         gc.collect()
-    return rows
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.perplexity", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="the unquantised one first")
-    parser.add_argument("--tokenizer", help="of all (that of the first model)")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--length", type=int, default=512, help="tokens of a piece")
-    parser.add_argument("--pieces", type=int, help="how many, at most (all of the text)")
-    parser.add_argument("--output", type=Path, help="JSON (benchmarks/results/perplexity.json)")
-    args = parser.parse_args()
-    if args.length < 2 or (args.pieces is not None and args.pieces < 1):
-        raise SystemExit("--length must be at least 2, and --pieces at least 1")
-    return args
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with measured_model(args) as tiny:
+        if args.smoke:
+            args.models, settings = [tiny.pop("model")], tiny
+        else:
+            settings = {}
+        if not args.models:
+            raise SystemExit("name one model at least, the unquantised one first")
+        rows: list[dict[str, Any]] = []
+        for one in measure(args, settings):
+            rows.append(one)
+            yield {"models": list(rows)}
 
 
-def main() -> None:
-    args = parse_args()
-    rows = measure(args)
-    headline = {f"perplexity of {one['model']}": f"{one['perplexity']}" for one in rows}
-    write_result("perplexity", {"models": rows}, args.output, arguments=args, headline=headline)
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    return {f"perplexity of {one['model']}": f"{one['perplexity']}" for one in found["models"]}
 
 
-if __name__ == "__main__":
-    main()
+def at_least_two(text: str) -> int:
+    value = int(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError(f"must be at least 2, got {text}")
+    return value
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("models", nargs="*", metavar="MODEL", help="the unquantised one first"),
+        flag("--tokenizer", help="of all (that of the first model)"),
+        flag("--dtype", default="float32"),
+        flag("--length", type=at_least_two, default=512, help="tokens of a piece"),
+        flag("--pieces", type=positive(int), help="how many, at most (all of the text)"),
+    ),
+    smoke={"length": 32, "pieces": 1},
+    headline=headline,
+    show=lambda part: lines(part["models"][-1]),
+)

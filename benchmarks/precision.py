@@ -1,8 +1,5 @@
 """The engine's speed by how its weights and its KV cache are held, in one run.
 
-    python -m benchmarks.precision           prints the table
-    python -m benchmarks.precision --save    and keeps it in benchmarks/results/
-
 SmolLM2-135M-Instruct, activations in bfloat16. Weights: bfloat16, the file's own codes of 4.5 bits,
 and W8A8, which rounds activations to 8 bits too. The KV cache: bfloat16, int8, fp8, over weights in
 bfloat16. Prompts are random token ids. The engines take turns, in reverse order every second round;
@@ -10,13 +7,16 @@ a ratio is taken within a round.
 """
 
 import argparse
+from collections.abc import Iterator
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.compare.quiet import settle
-from benchmarks.report import of_processor, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import of_processor
+from benchmarks.tiny import measured_model
 from jax_engine import LLM, SamplingParams
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -57,7 +57,9 @@ def speed(llm: LLM, work: Work, turn: int) -> float:
     once.
     """
     shape, seed = (work.requests, work.prompt), 0 if work.counts_output else 100 + turn
-    tokens = np.random.default_rng(seed).integers(1000, 40_000, shape).tolist()
+    vocab = llm.llm_engine.model_config.vocab_size
+    low, high = min(1000, vocab // 2), min(40_000, vocab)
+    tokens = np.random.default_rng(seed).integers(low, high, shape).tolist()
     prompts = [{"prompt_token_ids": ids} for ids in tokens]
     params = SamplingParams(temperature=0.0, max_tokens=work.output, ignore_eos=True)
     settle()
@@ -87,29 +89,32 @@ def measure(work: Work, llms: dict[str, LLM], runs: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.precision", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--runs", type=int, default=3, help="measured passes of each")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    llms, found = {}, {}
-    for name, settings in ENGINES.items():
-        print(f"loading {name}", flush=True)
-        memory = 2**30 if "kv" in name else 2**31
-        llms[name] = LLM(
-            dtype="bfloat16", max_model_len=2112, kv_cache_memory_bytes=memory, **settings
-        )
-    for name, work in WORKS.items():
-        result = found[name] = measure(work, llms, args.runs)
-        unit = "output tokens/s" if work.counts_output else "prompt tokens/s"
-        print(f"{name}, {unit}, and over bfloat16")
-        for engine, one in result.items():
-            print(f"    {engine:>9} {one['tokens_per_s']:>9.1f} {one['over_bfloat16']:>7.2f}")
-    if args.save:
-        write_result(of_processor("precision"), found, arguments=args)
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    llms = {}
+    with measured_model(args) as model:
+        for name, settings in ENGINES.items():
+            if args.smoke and name == "codes":
+                continue  # the tiny model has no file
+            print(f"loading {name}", flush=True)
+            sizes = {"max_model_len": args.longest}
+            if not args.smoke:
+                sizes["kv_cache_memory_bytes"] = 2**30 if "kv" in name else 2**31
+            llms[name] = LLM(dtype="bfloat16", **sizes, **settings, **model)
+        for name, work in WORKS.items():
+            if work.prompt + work.output <= args.longest:
+                yield {name: measure(work, llms, args.runs)}
 
 
-if __name__ == "__main__":
-    main()
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    return {of_processor("precision"): found}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--runs", type=int, default=3, help="measured passes of each"),
+        flag("--longest", type=int, default=2112, help="tokens; longer requests are left out"),
+    ),
+    smoke={"runs": 1, "longest": 192},
+    files=files,
+)

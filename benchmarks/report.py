@@ -3,9 +3,9 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
-import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -68,36 +68,33 @@ def versions() -> dict[str, str]:
 def write_result(
     name: str,
     result: dict[str, Any],
-    path: Path | None = None,
+    path: Path,
     *,
-    arguments: Any = None,
-    command: str | None = None,
-    headline: dict[str, str] | None = None,
+    command: str,
+    arguments: dict[str, Any],
+    headline: dict[str, str],
 ) -> Path:
-    """Writes benchmarks/results/NAME.json (or `path`); returns where.
+    """Writes a result; returns where.
 
     Args:
-        name: Of the benchmark and of the file.
+        name: Of the file.
         result: Figures; keys end in their unit (`_s`, `_ms`, `_tokens_per_s`, `_percent`, `_mib`).
-        path: Instead of the results folder.
-        arguments: A parsed `argparse.Namespace`, or a mapping.
-        command: What gives the whole result; None: what was typed.
-        headline: What the README's table shows: what was measured, to the figure with its unit.
+        command: As it was typed, without paths of this machine.
+        arguments: Values of the benchmark's own flags.
+        headline: What the pages' first table shows: what was measured, to the figure with its unit.
     """
-    path = RESULTS / f"{name}.json" if path is None else path
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "name": name,
         "date": now(),
-        "command": command or _typed(),
-        "arguments": {k: _plain(v) for k, v in _mapping(arguments).items()},
+        "command": command,
+        "arguments": {k: _plain(v) for k, v in arguments.items()},
         "machine": machine(),
         "versions": versions(),
-        "headline": headline or {},
+        "headline": headline,
         "result": result,
     }
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    print(f"wrote {path}")
     return path
 
 
@@ -112,23 +109,13 @@ def load_results(pattern: str = "*") -> list[dict[str, Any]]:
     return [load_result(path.stem) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
 
 
-def _mapping(arguments: Any) -> dict[str, Any]:
-    if arguments is None:
-        return {}
-    return dict(arguments) if isinstance(arguments, dict) else dict(vars(arguments))
+def present(command: str) -> str:
+    """A saved command as it is typed now: a benchmark was once a module to run, as others are."""
+    return re.sub(r"^python -m benchmarks\.(?!gpu\b)(\S+)", r"python -m benchmarks \1", command)
 
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
-
-
-def _typed() -> str:
-    """The command as it is typed in the project's folder: no paths of this machine."""
-    script = Path(sys.argv[0]).resolve()
-    if script.is_relative_to(ROOT):
-        module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
-        return " ".join(["python", "-m", module.removesuffix(".__main__"), *sys.argv[1:]])
-    return " ".join(["python", script.name, *sys.argv[1:]])
 
 
 def _cpu_model() -> str:

@@ -1,15 +1,12 @@
 """The sampler row by row, and vectorised: milliseconds for a batch of R rows.
 
-    python -m benchmarks.sampler            prints the table
-    python -m benchmarks.sampler --save     and keeps it in benchmarks/results/
-
 Four forms take turns on the same logits: the oracle for each row, the tutorial's NumPy over all
 rows, the engine's compiled sampler as XLA makes it, and its kernel for CPUs. Each has the same
 uniform numbers; the two NumPy forms must draw the same tokens.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
@@ -18,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.linear import take_turns
-from benchmarks.report import write_result
+from benchmarks.linear import SECONDS, take_turns
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import SamplingParams
 from jax_engine.operations import numba, xla
 from jax_engine.sampling.sampling_inputs import sampling_row, unpack_sampling
@@ -27,7 +24,6 @@ from reference.random_numbers import uniform
 from reference.sampling import distribution, draw
 from scripts.tutorial.vectorised_sampler import Settings, sample_all
 
-VOCAB, ROWS = 49_152, (1, 8, 64)  # SmolLM2's
 CASES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "temperature": {"temperature": 1.0},
@@ -54,9 +50,9 @@ def on_device(kind: Any, logits: np.ndarray, params: SamplingParams) -> Callable
     return partial(jax.jit(kind.draw), jnp.asarray(logits, jnp.float32), inputs)
 
 
-def measure(rows: int, given: dict[str, Any]) -> dict[str, float]:
+def measure(rows: int, vocab: int, given: dict[str, Any], seconds: float) -> dict[str, float]:
     params = SamplingParams(seed=1, **given)
-    logits = np.random.default_rng(0).normal(0.0, 3.0, (rows, VOCAB))
+    logits = np.random.default_rng(0).normal(0.0, 3.0, (rows, vocab))
     u = np.array([uniform(1, position) for position in range(rows)])
     forms: dict[str, Callable[[], Any]] = {
         "row_by_row": partial(row_by_row, logits, params, u),
@@ -65,26 +61,29 @@ def measure(rows: int, given: dict[str, Any]) -> dict[str, float]:
         "kernel": on_device(numba, logits, params),
     }
     assert forms["row_by_row"]() == forms["all_rows"]().tolist()
-    return {f"{name}_ms": round(median(t), 3) for name, t in take_turns(forms).items()}
+    return {f"{name}_ms": round(median(t), 3) for name, t in take_turns(forms, seconds).items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    print(f"{'':14}{'rows':>5}{'row by row':>12}{'all rows':>10}{'XLA':>9}{'kernel':>9}   (ms)")
-    result: dict[str, Any] = {"vocab": VOCAB}
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    yield {"vocab": args.vocab}
     for name, given in CASES.items():
-        for rows in ROWS:
-            found = result[f"{name}_{rows}"] = measure(rows, given)
-            one, every, compiled, kernel = found.values()
-            print(f"{name:14}{rows:5}{one:12.2f}{every:10.2f}{compiled:9.3f}{kernel:9.3f}")
-    if args.save:
-        many = result[f"filters_{ROWS[-1]}"]
-        what = f"temperature, top-k and top-p of {ROWS[-1]} rows: row by row, and the kernel"
-        figures = f"{many['row_by_row_ms']:.0f} ms, {many['kernel_ms']:.1f} ms"
-        write_result("sampler", result, arguments=args, headline={what: figures})
+        for rows in args.rows:
+            yield {f"{name}_{rows}": measure(rows, args.vocab, given, args.seconds)}
 
 
-if __name__ == "__main__":
-    main()
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    many = found[f"filters_{args.rows[-1]}"]
+    what = f"temperature, top-k and top-p of {args.rows[-1]} rows: row by row, and the kernel"
+    return {what: f"{many['row_by_row_ms']:.0f} ms, {many['kernel_ms']:.1f} ms"}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--vocab", type=int, default=49_152, help="SmolLM2's"),
+        flag("--rows", type=int, nargs="+", default=[1, 8, 64]),
+        flag("--seconds", type=float, default=SECONDS, help="for two forms"),
+    ),
+    smoke={"vocab": 256, "rows": [2], "seconds": 0.0},
+    headline=headline,
+)

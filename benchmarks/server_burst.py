@@ -1,12 +1,11 @@
 """How long `/health` takes while 1,000 streams arrive at once and long texts are tokenised.
 
-    python -m benchmarks.server_burst            SmolLM2, about two minutes
-    python -m benchmarks.server_burst --streams 20 --texts 1 MODEL --max-model-len 8192
+    python -m benchmarks server_burst --streams 20 --texts 1 MODEL --max-model-len 8192
 
-Other arguments are those of `jax-engine serve`. Another process asks for `/health` 50 times a
-second, over a connection that stays open. Texts of 100,000 tokens come one after another; where the
-model is shorter, they are refused once they are counted. A text of 30 MB is refused by its length.
-The results go to benchmarks/results/server_burst.json.
+Behind the flags come those of `jax-engine serve`, a model first. Another process asks for `/health`
+50 times a second, over a connection that stays open. Texts of 100,000 tokens come one after
+another; where the model is shorter, they are refused once they are counted. A text of 30 MB is
+refused by its length.
 """
 
 import argparse
@@ -20,48 +19,26 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import numpy as np
 import uvloop
 
-from benchmarks.report import ROOT, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import ROOT
+from benchmarks.tiny import measured_model
 
-EVERY_S = 0.02
 WORDS = "The server reads a long text and counts its tokens, one after another, as it goes on. "
 TEXT_TOKENS, HUGE_BYTES = 100_000, 30_000_000
 SETTLE_S = 2.0
 
 
-def probe(url: str) -> None:
-    """Asks for /health until its input ends; prints the seconds of each answer."""
-    parts, waits = urlsplit(url), []
-    connection = HTTPConnection(str(parts.hostname), parts.port)
-    os.set_blocking(0, False)
-    while _goes_on():
-        started = time.perf_counter()
-        connection.request("GET", "/health")
-        connection.getresponse().read()
-        waits.append(time.perf_counter() - started)
-        time.sleep(EVERY_S)
-    print(json.dumps(waits))
-
-
-def _goes_on() -> bool:
-    try:
-        return bool(os.read(0, 1))
-    except BlockingIOError:
-        return True
-
-
 @contextmanager
 def probed(url: str, found: dict[str, Any]) -> Iterator[None]:
     """Fills `found` with the latency of /health, measured by another process meanwhile."""
-    command = [sys.executable, "-m", "benchmarks.server_burst", "--probe", url]
+    command = [sys.executable, "-m", "benchmarks.health_probe", url]
     with subprocess.Popen(command, stdin=-1, stdout=-1, cwd=ROOT) as process:
         time.sleep(SETTLE_S)  # it starts
         yield
@@ -149,48 +126,37 @@ def _memory_mib(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Each load's figures."""
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     loads = {
         "idle": (0, 0),
         "streams": (args.streams, 0),
         "texts": (0, args.texts),
         "streams_and_texts": (args.streams, args.texts),
     }
-    found: dict[str, Any] = {}
-    with served(args.server) as (url, pid):
-        uvloop.run(_load(url, args.streams, 1))  # compiles, and imports what is imported late
-        before = _memory_mib(pid)
-        for name, (streams, texts) in loads.items():
-            row: dict[str, Any] = {}
+    with measured_model(args) as model:
+        own = [model["model"], "--load-format=dummy"] if args.smoke else args.server
+        with served(own) as (url, pid):
+            uvloop.run(_load(url, args.streams, 1))  # compiles, and imports what is imported late
+            before = _memory_mib(pid)
+            for name, (streams, texts) in loads.items():
+                row: dict[str, Any] = {}
+                with probed(url, row):
+                    row |= uvloop.run(_load(url, streams, texts))
+                    if name == "idle":
+                        time.sleep(SETTLE_S)
+                yield {name: row}
+            row = {}
             with probed(url, row):
-                row |= uvloop.run(_load(url, streams, texts))
-                if name == "idle":
-                    time.sleep(SETTLE_S)
-            found[name] = row
-            print(f"  {name}: {row}", flush=True)
-        row = found["huge_text"] = {}
-        with probed(url, row):
-            row |= uvloop.run(_huge(url))
-        found["memory_grew_mib"] = _memory_mib(pid) - before
-        print(f"  huge_text: {row}; {found['memory_grew_mib']} MiB more", flush=True)
-    return found
+                row |= uvloop.run(_huge(url))
+            yield {"huge_text": row, "memory_grew_mib": _memory_mib(pid) - before}
 
 
-def main() -> None:
-    """Measures, and writes the result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--streams", type=int, default=1000, help="(%(default)s)")
-    parser.add_argument("--texts", type=int, default=20, help="(%(default)s)")
-    parser.add_argument("--output", type=Path, help="of the result")
-    parser.add_argument("--probe", metavar="URL", help=argparse.SUPPRESS)
-    args, server = parser.parse_known_args()
-    args.server = server
-    if args.probe:
-        probe(args.probe)
-        return
-    write_result("server_burst", measure(args), args.output, arguments=args)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--streams", type=int, default=1000, help="(%(default)s)"),
+        flag("--texts", type=int, default=20, help="(%(default)s)"),
+        flag("server", nargs=argparse.REMAINDER, help="a model and flags, as `serve` takes them"),
+    ),
+    smoke={"streams": 4, "texts": 1},
+)

@@ -1,7 +1,5 @@
 """One user at a quiet machine: start-up to the first token, and decoding at batch 1.
 
-    python -m benchmarks.single_stream --save
-
 Start-up is a fresh process each time: as on a machine's first day, with nothing compiled, neither
 the kernels (Numba) nor the steps (JAX); then with the kernels alone; then with what those left. The
 model is there already. Decoding is compared with the bound of its weights: the bytes of all weights
@@ -17,23 +15,23 @@ import time
 from statistics import median
 
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.tiny import measured_llm, measured_model
 from jax_engine import LLM, SamplingParams
 
 PROMPT = "Once upon a time, there was a little robot who"
-FIRST_START = "first token of a machine's first process, nothing compiled"
 CHILD = """
 import time
 started = time.time()
 from jax_engine import LLM, SamplingParams
-llm = LLM(%r)
+llm = LLM(**%r)
 built = time.time()
 llm.generate(%r, SamplingParams(temperature=0.0, max_tokens=1), use_tqdm=False)
 print(built - started, time.time() - started)
 """
 
 
-def start_up(model: str | None) -> dict[str, float]:
+def start_up(settings: dict[str, Any]) -> dict[str, float]:
     """Seconds to a built engine and to the first token: first start, no steps, all compiled."""
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +43,7 @@ def start_up(model: str | None) -> dict[str, float]:
         }
         for name, steps in (("first", "first"), ("cold", "steps"), ("warm", "steps")):
             environment["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/{steps}"
-            child = [sys.executable, "-c", CHILD % (model, PROMPT)]
+            child = [sys.executable, "-c", CHILD % (settings, PROMPT)]
             started = time.perf_counter()
             done = subprocess.run(
                 child, env=environment, capture_output=True, text=True, check=True
@@ -73,43 +71,49 @@ def decode(llm: LLM, num_tokens: int) -> float:
     return median(speeds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--num-tokens", type=int, default=128)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result = start_up(args.model)
-    llm = LLM(args.model, dtype=args.dtype, max_model_len=1024)
-    weights = llm.llm_engine.memory.weights
-    before = read_bandwidth()
-    speed = decode(llm, args.num_tokens)
-    bandwidth = max(before, read_bandwidth())
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with measured_model(args, args.model) as settings:
+        yield start_up(settings)
+    with measured_llm(args, args.model, dtype=args.dtype, max_model_len=1024) as llm:
+        weights = llm.llm_engine.memory.weights
+        before = read_bandwidth()
+        speed = decode(llm, args.num_tokens)
+        bandwidth = max(before, read_bandwidth())
     bound = bandwidth / weights
-    result |= {
+    yield {
         "weights_mib": round(weights / 2**20, 1),
         "read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1),
         "decode_bound_tokens_per_s": round(bound, 1),
         "decode_tokens_per_s": round(speed, 1),
         "decode_percent_of_bound": round(100 * speed / bound, 1),
     }
-    for name, value in result.items():
-        print(f"{name:>32} {value}")
-    if args.save:
-        first = {name: result.pop(name) for name in list(result) if name.startswith("first_")}
-        headline = {FIRST_START: f"{first['first_first_token_s']} s"}
-        write_result("first_start", first, arguments=args, headline=headline)
-        headline = {
-            "first token of a new process, only kernels compiled": (
-                f"{result['cold_first_token_s']} s"
-            ),
-            "first token of a new process, all compiled": f"{result['warm_first_token_s']} s",
-            "SmolLM2 decoding at batch 1": f"{result['decode_tokens_per_s']} tokens/s, "
-            f"{result['decode_percent_of_bound']:.0f} % of the weights' bandwidth bound",
-        }
-        write_result("single_stream", result, arguments=args, headline=headline)
 
 
-if __name__ == "__main__":
-    main()
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    first = {name: value for name, value in found.items() if name.startswith("first_")}
+    return {"first_start": first, "single_stream": {k: found[k] for k in found if k not in first}}
+
+
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    if "first_first_token_s" in found:
+        what = "first token of a machine's first process, nothing compiled"
+        return {what: f"{found['first_first_token_s']} s"}
+    return {
+        "first token of a new process, only kernels compiled": f"{found['cold_first_token_s']} s",
+        "first token of a new process, all compiled": f"{found['warm_first_token_s']} s",
+        "SmolLM2 decoding at batch 1": f"{found['decode_tokens_per_s']} tokens/s, "
+        f"{found['decode_percent_of_bound']:.0f} % of the weights' bandwidth bound",
+    }
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--model", help="SmolLM2-135M-Instruct when not given"),
+        flag("--dtype", default="auto"),
+        flag("--num-tokens", type=int, default=128),
+    ),
+    smoke={"num_tokens": 4},
+    headline=headline,
+    files=files,
+)

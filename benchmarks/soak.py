@@ -1,8 +1,8 @@
 """Resident memory over many requests: it must stay where it is after the first tenth of them.
 
-    python -m benchmarks.soak --requests 50000            prints a line every twentieth
-    python -m benchmarks.soak --requests 50000 --save     and keeps them in benchmarks/results/
-    python -m benchmarks.soak --requests 7000 --smollm2   the default model in place of a tiny one
+    python -m benchmarks soak --requests 50000            prints a line every twentieth
+    python -m benchmarks soak --requests 50000 --save     and keeps them in benchmarks/results/
+    python -m benchmarks soak --requests 7000 --smollm2   the default model in place of a tiny one
 
 A tiny model over bytes, or SmolLM2, with all that a request can be: greedy, sampled, several
 samples, beams, penalties, stop strings, guided, log-probabilities of prompt and tokens, embeddings;
@@ -18,19 +18,15 @@ and its `debug_state` copies the block tables, so that looking would take memory
 import argparse
 import ctypes
 import gc
-import json
 import random
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
-
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.tiny import write_model
 from jax_engine import (
     EngineConfig,
     LLMEngine,
@@ -52,19 +48,6 @@ WITH_OWN_STEPS = (
     8,
     10,
 )  # of `kinds`: with them steps differ
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 256,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-    "eos_token_id": 0,
-}
 LETTERS = "abcdefghij "
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -129,18 +112,6 @@ LIMITS: dict[str, Any] = {
     "max_num_batched_tokens": 32,
     "num_gpu_blocks_override": 128,
 }
-
-
-def write_model(folder: Path) -> None:
-    """A model to be given random weights, with a tokenizer of single bytes."""
-    (folder / "config.json").write_text(json.dumps(MODEL))
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.save(str(folder / "tokenizer.json"))
-    config = {"eos_token": alphabet[0]}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 def build(folder: Path) -> LLMEngine:
@@ -237,26 +208,34 @@ def summary(looks: list[Look]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=50_000)
-    parser.add_argument("--smollm2", action="store_true", help="not a tiny model")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Figures:
     print("".join(f"{name:>18}" for name in Look.__dataclass_fields__))
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        small = not args.smollm2
-        engine = build(Path(folder)) if small else LLMEngine.from_config(EngineConfig(**LIMITS))
-        result = summary(soak(engine, args.requests))
-    print(f"grew by {result['growth_percent']} % in {time.perf_counter() - started:.0f} s")
-    if args.save:
-        growth = f"{result['growth_percent']} %"
-        what = f"growth of memory over the last nine tenths of {args.requests:,} requests"
-        model, name = ("a tiny model", "soak") if small else ("SmolLM2", "soak_smollm2")
-        headline = {f"{what}, {model}, steps compiled and words cached before": growth}
-        write_result(name, result, arguments=args, headline=headline)
+        if args.smollm2:
+            engine = LLMEngine.from_config(EngineConfig(**LIMITS))
+        else:
+            engine = build(Path(folder))
+        return summary(soak(engine, args.requests, args.looks))
 
 
-if __name__ == "__main__":
-    main()
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    return {"soak_smollm2" if args.smollm2 else "soak": found}
+
+
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    model = "SmolLM2" if args.smollm2 else "a tiny model"
+    what = f"growth of memory over the last nine tenths of {args.requests:,} requests, {model}"
+    return {f"{what}, steps compiled and words cached before": f"{found['growth_percent']} %"}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--requests", type=int, default=50_000),
+        flag("--looks", type=int, default=LOOKS, help="at memory, on the way"),
+        flag("--smollm2", action="store_true", help="not a tiny model"),
+    ),
+    smoke={"requests": 60, "looks": 3},
+    headline=headline,
+    files=files,
+)

@@ -1,7 +1,5 @@
 """Start-up in its parts, and the number of programs.
 
-    python -m benchmarks.startup --save
-
 Each start is a fresh process: one with an empty compilation cache, then several with the cache that
 it left, of which the median is shown. Weights load in a thread beside the rest, so parts overlap
 and do not add up. Numba's kernels have a cache of their own, which is left as it is found, and so
@@ -17,7 +15,8 @@ import tempfile
 from statistics import median
 from typing import Any
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.tiny import measured_model
 from jax_engine import EngineConfig
 from jax_engine.worker.step_shape import all_step_shapes
 
@@ -55,7 +54,7 @@ timed(build, "open_model", "open_model_s")
 timed(ModelFiles, "load", "load_weights_s")
 timed(build, "load_tokenizer", "tokenizer_s")
 timed(build, "Worker", "kv_cache_s")
-llm = LLM(sys.argv[1] or None)
+llm = LLM(**json.loads(sys.argv[1]))
 figures["engine_built_s"] = time.perf_counter() - started
 params = SamplingParams(temperature=0.0, max_tokens=1)
 llm.generate("Once upon a time, there was a little robot who", params, use_tqdm=False)
@@ -76,11 +75,12 @@ def fresh_process(program: str, argument: str, **environment: str) -> dict[str, 
     return figures
 
 
-def first_token(model: str | None, repeats: int) -> dict[str, dict[str, Any]]:
+def first_token(settings: dict[str, Any], repeats: int) -> dict[str, dict[str, Any]]:
     """Parts of a start with an empty cache, and medians of starts with a warm one."""
     with tempfile.TemporaryDirectory() as folder:
         runs = [
-            fresh_process(FIRST_TOKEN, model or "", **_cache(folder)) for _ in range(1 + repeats)
+            fresh_process(FIRST_TOKEN, json.dumps(settings), **_cache(folder))
+            for _ in range(1 + repeats)
         ]
     cold, warm = runs[0], runs[1:]
     medians = {name: round(median([run[name] for run in warm]), 2) for name in cold}
@@ -96,20 +96,19 @@ def _cache(folder: str) -> dict[str, str]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
-    parser.add_argument("--repeats", type=int, default=3, help="starts with a warm cache")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Figures:
     config = EngineConfig()
     shapes = all_step_shapes(config.resolve_lengths(2048)[1], config.max_num_seqs)
-    result: dict[str, Any] = first_token(args.model, args.repeats)
-    result["step_shapes"] = len(shapes)
-    print(json.dumps(result, indent=2))
-    if args.save:
-        write_result("startup", result, arguments=args)
+    with measured_model(args, args.model) as settings:
+        found = first_token({k: v for k, v in settings.items() if v is not None}, args.repeats)
+    return {**found, "step_shapes": len(shapes)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--model", help="SmolLM2-135M-Instruct when not given"),
+        flag("--repeats", type=int, default=3, help="starts with a warm cache"),
+    ),
+    smoke={"repeats": 1},
+)

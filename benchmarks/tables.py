@@ -5,6 +5,7 @@ python -m benchmarks.tables        rewrites the README's table and its sentence 
 
 import re
 from functools import partial
+from textwrap import indent
 from typing import Any
 
 from benchmarks import compiled_gpu, gpu_tables
@@ -16,7 +17,8 @@ from benchmarks.kernel_tables import (
     products_table,
     w8a8_table,
 )
-from benchmarks.report import ROOT, load_result, load_results, machine_in_words
+from benchmarks.markdown import Column, grid, measured, named, table, with_sentence, words
+from benchmarks.report import ROOT, load_result, load_results, machine_in_words, present
 from benchmarks.speculation import table as speculation
 from benchmarks.vllm_examples.page import sentence
 
@@ -55,7 +57,6 @@ UNITS = {
     "tokens per s": "tokens/s", "gb per s": "GB/s", "gflop per s": "GFLOP/s", "percent": "%",
     "mib": "MiB", "ms": "ms", "us": "µs", "s": "s",
 }  # fmt: skip
-HEADS = (("figure", "value"), ("---", "---:"))
 # What the README shows: a result, and which of its headlines.
 IN_README = (
     ("compare_W1_bfloat16", 0),
@@ -83,13 +84,16 @@ STARTUP_PARTS = (
 
 def readme_table() -> str:
     """Five rows, each with the file that it is read from."""
-    rows = ["| what | measured | on | result |", "|---|---|---|---|"]
-    for name, number in IN_README:
-        result = load_result(name)
-        what, figure = list(result["headline"].items())[number]
-        link = f"[`{name}.json`](benchmarks/results/{name}.json)"
-        rows.append(f"| {what} | {figure} | {machine_in_words(result['machine'])} | {link} |")
-    return "\n".join(rows)
+    rows = [load_result(name) | {"number": number} for name, number in IN_README]
+    columns = [
+        words("what", lambda row: list(row["headline"])[row["number"]]),
+        words("measured", lambda row: list(row["headline"].values())[row["number"]]),
+        words("on", lambda row: machine_in_words(row["machine"])),
+        words(
+            "result", lambda row: "[`{0}.json`](benchmarks/results/{0}.json)".format(row["name"])
+        ),
+    ]
+    return table(columns, rows)
 
 
 def detail_tables() -> str:
@@ -98,75 +102,76 @@ def detail_tables() -> str:
     The comparisons with other engines have a page of their own.
     """
     results = [one for one in load_results() if not one["name"].startswith("compare_")]
-    rows = ["| what | measured | on |", "|---|---|---|"]
-    for result in results:
-        for what, figure in result["headline"].items():
-            rows.append(f"| {what} | {_styled(figure)} | {machine_in_words(result['machine'])} |")
+    rows = [
+        {"what": what, "figure": _styled(figure), "on": machine_in_words(result["machine"])}
+        for result in results
+        for what, figure in result["headline"].items()
+    ]
+    columns = [words("what", "what"), words("measured", "figure"), words("on", "on")]
     elsewhere = dict.fromkeys(one["name"] for one in results if one["name"] in PAGES)
     links = [f"[{name.replace('_', ' ')}]({PAGES[name]})" for name in elsewhere]
     here = [_section(one) for one in results if one["name"] not in PAGES]
-    return "\n\n".join(["\n".join(rows), f"On pages of their own: {', '.join(links)}.", *here])
+    return "\n\n".join([table(columns, rows), f"On pages of their own: {', '.join(links)}.", *here])
 
 
 def startup_table() -> str:
     """Seconds of a start's parts, for docs/startup.md."""
     result = load_result("startup")["result"]
-    rows = ["| part | empty cache | warm cache, median |", "|---|---:|---:|"]
-    for label, key in STARTUP_PARTS:
-        rows.append(f"| {label} | {result['cold'][key]:.2f} | {result['warm'][key]:.2f} |")
-    return "\n".join(rows)
+    rows = [
+        {"name": said, "cold": result["cold"][key], "warm": result["warm"][key]}
+        for said, key in STARTUP_PARTS
+    ]
+    columns = [
+        Column("empty cache", "cold", "{:.2f}"),
+        Column("warm cache, median", "warm", "{:.2f}"),
+    ]
+    return table([words("part"), *columns], rows)
 
 
 def quantising_table() -> str:
     """Perplexity and right answers in each format, for docs/command-line.md."""
     saved = load_result("accuracy_quantised")
-    result, machine = saved["result"], saved["machine"]
-    count = result["questions"]
-    rows = [
-        f"| | perplexity | above float32 | right answers of {count} | answers unlike float32's |",
-        "|---|---:|---:|---:|---:|",
+    result = saved["result"]
+    columns = [
+        words("", lambda row: f"`{row['name']}`"),
+        Column("perplexity", "perplexity", "{:.2f}"),
+        Column("above float32", "perplexity_above_float_percent", "{:.2f} %"),
+        Column(f"right answers of {result['questions']}", "right_answers"),
+        Column("answers unlike float32's", "answers_unlike_float"),
     ]
-    for name, one in result["cases"].items():
-        above = f"{one['perplexity_above_float_percent']:.2f} %"
-        cells = (f"`{name}`", f"{one['perplexity']:.2f}", above, one["right_answers"])
-        rows.append(f"| {' | '.join(map(str, cells))} | {one['answers_unlike_float']} |")
-    said = (
-        f"{saved['date']}, {machine_in_words(machine)}, commit {saved['versions']['commit']}; "
-        f"{result['tokens']:,} tokens of text."
-    )
-    return said + "\n\n" + "\n".join(rows)
+    said = measured(saved, commit=True).removesuffix(".")
+    said += f"; {result['tokens']:,} tokens of text."
+    return with_sentence(said, columns, named(result["cases"]))
 
 
 def sampler_table() -> str:
     """Milliseconds of each form of the sampler, for docs/tutorial/vectorised-sampler.md."""
     saved = load_result("sampler")
-    rows = [
-        "| | rows | row by row, NumPy | all rows, NumPy | all rows, XLA | the CPU's kernel |",
-        "|---|---:|---:|---:|---:|---:|",
+    forms = {
+        "row by row, NumPy": "row_by_row_ms",
+        "all rows, NumPy": "all_rows_ms",
+        "all rows, XLA": "xla_ms",
+        "the CPU's kernel": "kernel_ms",
+    }
+    columns = [
+        words("", lambda row: row["name"].rsplit("_", 1)[0]),
+        Column("rows", lambda row: row["name"].rsplit("_", 1)[1]),
+        *(Column(said, key, "{:.2f}") for said, key in forms.items()),
     ]
-    for name, found in saved["result"].items():
-        if name != "vocab":
-            what, count = name.rsplit("_", 1)
-            cells = " | ".join(f"{ms:.2f}" for ms in found.values())
-            rows.append(f"| {what} | {count} | {cells} |")
-    said = f"Milliseconds, {saved['date']}, {machine_in_words(saved['machine'])}."
-    return said + "\n\n" + "\n".join(rows)
+    return with_sentence(measured(saved, "Milliseconds, "), columns, named(saved["result"]))
 
 
 def devices_table() -> str:
     """Speeds of two processes of one core each over one of two, for docs/cpu.md."""
     saved = load_result("devices")
-    ways = [way for way in next(iter(saved["result"].values())) if way != "one process, two cores"]
-    rows = [
-        f"| | one process, tokens/s | {' | '.join(ways)} |",
-        "|---|---:|" + "---:|" * len(ways),
+    alone = "one process, two cores"
+    ways = [way for way in next(iter(saved["result"].values())) if way != alone]
+    columns = [
+        words(""),
+        Column("one process, tokens/s", (alone, "tokens_per_s"), "{:.0f}"),
+        *(Column(way, (way, "over_one_process"), "{:.2f}") for way in ways),
     ]
-    for case, found in saved["result"].items():
-        alone = found["one process, two cores"]["tokens_per_s"]
-        cells = " | ".join(f"{found[way]['over_one_process']:.2f}" for way in ways)
-        rows.append(f"| {case} | {alone:.0f} | {cells} |")
-    said = f"{saved['date']}, {machine_in_words(saved['machine'])}."
-    return said + "\n\n" + "\n".join(rows)
+    return with_sentence(measured(saved), columns, named(saved["result"]))
 
 
 TABLES = {
@@ -216,11 +221,11 @@ def _section(result: dict[str, Any]) -> str:
     machine, figures = result["machine"], [_in_words(*one) for one in _flat(result["result"])]
     lines = [
         f"## {result['name'].replace('_', ' ')}",
-        f"`{result['command']}`",
+        f"`{present(result['command'])}`",
         f"{result['date']}, on {machine_in_words(machine)}, {machine['memory_gib']} GiB, load "
         f"average {machine['load_average'][0]}; {versions}.",
         f'??? note "{len(figures)} figures"',
-        "\n".join(f"    | {key} | {value} |" for key, value in [*HEADS, *figures]),
+        indent(grid(("figure", "value"), figures), " " * 4),
     ]
     return "\n\n".join(lines)
 

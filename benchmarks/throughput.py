@@ -1,7 +1,6 @@
 """Throughput and latency of the engine on requests with ShareGPT lengths (§6 of the paper).
 
-    python -m benchmarks.throughput                          offline: all requests at once
-    python -m benchmarks.throughput --request-rate 0.5       Poisson, one request in two seconds
+    python -m benchmarks throughput --request-rate 0.5       Poisson, one request in two seconds
 
 Greedy decoding of random token ids, each output as long as in the trace. The engine is driven step
 by step through `LLM.llm_engine`. A first, shorter pass compiles the step shapes, unmeasured.
@@ -10,13 +9,13 @@ by step through `LLM.llm_engine`. A first, shorter pass compiles the step shapes
 import argparse
 import resource
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag, positive
+from benchmarks.tiny import measured_llm
 from benchmarks.workload import Request, sharegpt_requests
 from jax_engine import LLM, LLMEngine, RequestOutput, SamplingParams
 
@@ -130,51 +129,34 @@ def headline(args: argparse.Namespace, result: dict[str, Any]) -> dict[str, str]
     return rows
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.throughput", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--model", help="directory, GGUF file or hub name (SmolLM2 by default)")
-    parser.add_argument("--num-requests", type=int, default=64)
-    parser.add_argument(
-        "--request-rate", type=float, default=float("inf"), help="arrivals a second (all at once)"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--output", type=Path, help="JSON file (benchmarks/results/throughput.json)"
-    )
-    engine = parser.add_argument_group("engine", "arguments of LLM(), by the same names")
-    engine.add_argument("--dtype", default="auto")
-    engine.add_argument("--block-size", type=int, default=16)
-    engine.add_argument("--max-model-len", type=int, default=2048)
-    engine.add_argument("--max-num-seqs", type=int, default=64)
-    engine.add_argument("--max-num-batched-tokens", type=int)
-    engine.add_argument("--num-gpu-blocks-override", type=int)
-    engine.add_argument("--scheduling", default="unified")
-    engine.add_argument("--preemption-mode")
-    return parser.parse_args()
+ENGINE = ("dtype", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
+          "num_gpu_blocks_override", "scheduling", "preemption_mode")  # fmt: skip
 
 
-def main() -> None:
-    args = parse_args()
-    if args.num_requests < 1 or not args.request_rate > 0:
-        raise SystemExit("--num-requests must be at least 1 and --request-rate above 0")
-    llm = LLM(
-        args.model,
-        dtype=args.dtype,
-        block_size=args.block_size,
-        max_model_len=args.max_model_len,
-        max_num_seqs=args.max_num_seqs,
-        max_num_batched_tokens=args.max_num_batched_tokens,
-        num_gpu_blocks_override=args.num_gpu_blocks_override,
-        scheduling=args.scheduling,
-        preemption_mode=args.preemption_mode,
-    )
-    result = measure(llm, args)
-    for key, value in result.items():
-        print(f"{key:40} {value}")
-    write_result("throughput", result, args.output, arguments=args, headline=headline(args, result))
+def run(args: argparse.Namespace) -> Figures:
+    settings = {name: getattr(args, name) for name in ENGINE}
+    with measured_llm(args, args.model, **settings) as llm:
+        return measure(llm, args)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--model", help="directory, GGUF file or hub name (SmolLM2 by default)"),
+        flag("--num-requests", type=positive(int), default=64),
+        flag("--request-rate", type=positive(float), default=float("inf"),
+             help="arrivals a second (all at once)"),
+        flag("--seed", type=int, default=0),
+        # Arguments of LLM(), by the same names
+        flag("--dtype", default="auto"),
+        flag("--block-size", type=int, default=16),
+        flag("--max-model-len", type=int, default=2048),
+        flag("--max-num-seqs", type=int, default=64),
+        flag("--max-num-batched-tokens", type=int),
+        flag("--num-gpu-blocks-override", type=int),
+        flag("--scheduling", default="unified"),
+        flag("--preemption-mode"),
+    ),
+    smoke={"num_requests": 2, "max_model_len": 64},
+    headline=headline,
+)  # fmt: skip

@@ -1,8 +1,6 @@
 """All products of a step on a CPU, by its rows: int8 weights and activations against plain ones.
 
-    python -m benchmarks.w8a8             prints the table
-    python -m benchmarks.w8a8 --save      and keeps it in benchmarks/results/, as `linear` does
-    taskset -c 1 python -m benchmarks.w8a8 --cpu-time
+    taskset -c 1 python -m benchmarks w8a8 --cpu-time
                                           of one core, which other programs hardly change
 
 The weights are those of SmolLM2-135M, with random numbers; gate and up are multiplied with their
@@ -12,7 +10,7 @@ work on the machine makes times longer, never shorter.
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,13 +20,12 @@ import numpy as np
 from jax import lax
 
 from benchmarks.linear import HEAD, HEAD_ROWS, LAYERS, SHAPES
-from benchmarks.report import of_processor, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import of_processor
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels
 
-ROWS = (1, 8, 32, 128, 512)
-SECONDS = 6.0  # for each number of rows, all forms together
 FLOAT32, BFLOAT16 = jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16)
 
 
@@ -88,13 +85,15 @@ def step_of(form: Form, matrices: dict[str, Matrix]) -> Callable[..., jax.Array]
     return jax.jit(step)
 
 
-def best_ms(calls: dict[str, Callable[[], Any]], clock: Callable[[], float]) -> dict[str, float]:
+def best_ms(
+    calls: dict[str, Callable[[], Any]], clock: Callable[[], float], seconds: float
+) -> dict[str, float]:
     """Milliseconds of each form's fastest call."""
     for call in calls.values():
         jax.block_until_ready(call())
     best = dict.fromkeys(calls, float("inf"))
-    until = time.perf_counter() + SECONDS
-    while time.perf_counter() < until:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or max(best.values()) == float("inf"):
         for name, call in calls.items():
             started = clock()
             jax.block_until_ready(call())
@@ -102,38 +101,41 @@ def best_ms(calls: dict[str, Callable[[], Any]], clock: Callable[[], float]) -> 
     return best
 
 
-def compare(clock: Callable[[], float]) -> dict[str, Any]:
-    steps: dict[str, Any] = {}
+def step_calls() -> dict[str, Callable[..., Any]]:
+    """Each form's step, with its weights."""
+    steps: dict[str, Callable[..., Any]] = {}
     shapes = {name: (LAYERS, *shape) for name, shape in SHAPES.items()} | {"head": HEAD}
     for name, form in FORMS.items():
         weights = {part: packed(form, part, shape) for part, shape in shapes.items()}
         step = step_of(form, {part: weight.matrix for part, weight in weights.items()})
         arrays = {part: dict(weight.arrays) for part, weight in weights.items()}
         steps[name] = partial(step, arrays)
-    result: dict[str, Any] = {}
-    print("rows    best ms: float32, bfloat16, w8a8   float32 / w8a8   bfloat16 / w8a8")
-    for rows in ROWS:
+    return steps
+
+
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    steps = step_calls()
+    for rows in args.rows:
         x = np.random.default_rng(1).standard_normal((rows, SHAPES["qkv"][1]), np.float32)
         calls = {
             name: partial(steps[name], jnp.asarray(x, form.dtype)) for name, form in FORMS.items()
         }
-        found = best_ms(calls, clock)
-        ratios = {name: found[name] / found["w8a8"] for name in ("float32", "bfloat16")}
-        result[f"{rows}_rows"] = {f"{name}_ms": round(ms, 2) for name, ms in found.items()}
-        times = "".join(f"{ms:>9.2f}" for ms in found.values())
-        print(f"{rows:>4}      {times} {ratios['float32']:>16.2f} {ratios['bfloat16']:>17.2f}")
-    return result
+        found = best_ms(calls, clock, args.seconds)
+        yield {f"{rows}_rows": {f"{name}_ms": round(ms, 2) for name, ms in found.items()}}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--save", action="store_true")
-    parser.add_argument("--cpu-time", action="store_true", help="instead of the time that passes")
-    args = parser.parse_args()
-    result = compare(time.process_time if args.cpu_time else time.perf_counter)
-    if args.save:
-        write_result(of_processor("w8a8"), result, arguments=args)
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    return {of_processor("w8a8"): found}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--cpu-time", action="store_true", help="instead of the time that passes"),
+        flag("--rows", type=int, nargs="+", default=[1, 8, 32, 128, 512]),
+        flag("--seconds", type=float, default=6.0, help="for each number of rows"),
+    ),
+    smoke={"rows": [1], "seconds": 0.0},
+    files=files,
+)

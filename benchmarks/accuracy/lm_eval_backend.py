@@ -1,7 +1,5 @@
 """lm-eval's own vLLM backend on this engine, through `jax_engine.compat.vllm`.
 
-    python -m benchmarks.accuracy.lm_eval_backend --save
-
 lm-eval is run as its users run it, unchanged, in an environment of its own: `lm-eval run --model
 vllm`. Its tasks are made of the questions of `benchmarks.accuracy`, since those that it would
 download are on a hub. Each choice's log-likelihood is compared with this project's own, and so is
@@ -12,15 +10,16 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.__main__ import MARGIN, best, margin, means, our_scores
+from benchmarks.accuracy.benchmark import MARGIN, best, margin, means, our_scores, wrong
 from benchmarks.accuracy.questions import TASKS, Question, Row, questions, rows
 from benchmarks.compare.environments import folder
-from benchmarks.report import ROOT, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import ROOT
 from benchmarks.vllm_examples.environment import interpreter
 from benchmarks.vllm_examples.models import local_directory
 from jax_engine import LLM
@@ -98,11 +97,7 @@ def _percent(asked: list[Question], choices: list[list[float]]) -> float:
     return round(100 * sum(right) / len(right), 1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--questions", type=int, default=100, help="of each task")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     asked = {task: questions(task)[: args.questions] for task in TASKS}
     names = {task: f"{member}_100" for task, member in TASKS.items()}
     with tempfile.TemporaryDirectory() as temporary:
@@ -110,32 +105,35 @@ def main() -> None:
         for task, name in names.items():
             write_task(place, name, asked[task])
         theirs = run_lm_eval(place, list(names.values()))
-    llm = LLM(
-        str(local_directory(folder() / "vllm-examples")),
-        dtype="float32",
-        max_model_len=MAX_MODEL_LEN,
-    )
-    result, headline = {}, {}
+    model = str(local_directory(folder() / "vllm-examples"))
+    llm = LLM(model, dtype="float32", max_model_len=MAX_MODEL_LEN)
+    tokenizer = llm.get_tokenizer()
     for task, name in names.items():
-        batch = [
-            row for question in asked[task] for row in rows(question, llm.llm_engine.tokenizer)
-        ]
+        batch = [row for question in asked[task] for row in rows(question, tokenizer)]
         found = compared(asked[task], batch, our_scores(llm, batch), theirs["sums"][name])
         own = {k.split(",")[0]: v for k, v in theirs["results"][name].items() if "acc" in k}
-        result[task] = found | {
+        more = {
             "lm_eval_acc_percent": round(100 * own["acc"], 1),
             "lm_eval_acc_norm_percent": round(100 * own["acc_norm"], 1),
             "peer_versions": {"lm_eval": theirs["version"]},
         }
-        print(task, json.dumps(result[task], indent=1))
-        headline[f"{task} through lm-eval's vLLM backend, {len(asked[task])} questions"] = (
-            f"{found['through_lm_eval_percent']} %; benchmarks.accuracy {found['ours_percent']} %"
+        yield {task: found | more}
+
+
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    return {
+        f"{task} through lm-eval's vLLM backend, {one['questions']} questions": (
+            f"{one['through_lm_eval_percent']} %; benchmarks.accuracy {one['ours_percent']} %"
         )
-    if args.save:
-        write_result("accuracy_lm_eval", result, arguments=args, headline=headline)
-    if any(one["other_answers"] for one in result.values()):
-        sys.exit("answers differ by more than rounding")
+        for task, one in found.items()
+    }
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(flag("--questions", type=int, default=100, help="of each task"),),
+    needs="lm-eval in an environment of its own",
+    headline=headline,
+    files=lambda args, found: {"accuracy_lm_eval": found},
+    wrong=wrong,
+)

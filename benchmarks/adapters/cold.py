@@ -1,8 +1,5 @@
 """What a new adapter adds to a first token, and slots to a start.
 
-    python -m benchmarks.adapters.cold --save
-    python -m benchmarks.adapters.cold --smoke      a tiny model, nothing kept
-
 A cold adapter's first token comes after its files are read, checked and hashed, and its arrays are
 packed and copied into a slot. Requests with an adapter that nobody has asked for and with one that
 is in its slot take turns. How long the same files take to be read, and nothing else, is told beside
@@ -13,6 +10,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +20,7 @@ import numpy as np
 from benchmarks.adapters.files import RANK, model_folder, write_adapters
 from benchmarks.compare.checkpoint import TINY, hf_directory
 from benchmarks.compare.environments import folder
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.startup import fresh_process
 from jax_engine import LLM, LoRARequest, SamplingParams
 
@@ -93,13 +91,7 @@ def starts(settings: dict[str, Any], repeats: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.adapters.cold", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="a tiny model, nothing kept")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         settings: dict[str, Any] = {
@@ -113,15 +105,16 @@ def main() -> None:
             model = hf_directory(folder() / "checkpoints")
         settings["model"] = str(model)
         config = json.loads((model / "config.json").read_text("utf-8"))
-        adapters = write_adapters(scratch / "adapters", config, 3 if args.smoke else 11)
-        result = {
-            "first token": first_tokens(settings, adapters, config["vocab_size"]),
-            "start": starts(settings, 1 if args.smoke else 5),
-        }
-    print(json.dumps(result, indent=1))
-    if args.save and not args.smoke:
-        write_result("adapters_cold", result, arguments=args)
+        adapters = write_adapters(scratch / "adapters", config, args.adapters)
+        yield {"first token": first_tokens(settings, adapters, config["vocab_size"])}
+        yield {"start": starts(settings, args.starts)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--adapters", type=int, default=11, help="the first warms up"),
+        flag("--starts", type=int, default=5, help="of each kind"),
+    ),
+    smoke={"adapters": 3, "starts": 1},
+)

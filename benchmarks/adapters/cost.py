@@ -1,7 +1,4 @@
-"""What adapters add to the time of the same requests: `python -m benchmarks.adapters.cost`.
-
-    python -m benchmarks.adapters.cost --save
-    python -m benchmarks.adapters.cost --smoke      a tiny model, nothing kept
+"""What adapters add to the time of the same requests.
 
 32 or 256 requests run at once, as many tokens each; an eighth of them has each of eight adapters of
 rank 16 on every weight of every layer. The same engine then runs the same prompts without adapters,
@@ -22,7 +19,7 @@ import numpy as np
 from benchmarks.adapters.files import ONE_B, RANK, model_folder, shapes, write_adapters
 from benchmarks.compare.checkpoint import TINY, hf_directory
 from benchmarks.compare.environments import folder
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import LLM, LoRARequest, SamplingParams
 
 ADAPTERS = 8
@@ -105,46 +102,33 @@ def ratios(engines: Engines, rows: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def run(
-    smoke: bool, dtypes: list[str], names: list[str], rows: list[int], rounds: int
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     """Each model, dtype and number of rows."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         models = {"1B": (model_folder(scratch / "1b", ONE_B), "dummy")}
-        if smoke:
+        if args.smoke:
             models = {"tiny": (model_folder(scratch / "tiny", TINY), "dummy")}
         else:
             models["135M"] = hf_directory(folder() / "checkpoints"), "auto"
-        for model in names or list(models):
-            for dtype in dtypes:
+        for model in args.models or list(models):
+            for dtype in args.dtypes:
                 path, load_format = models[model]
                 adapters = scratch / f"adapters of {model}"
-                engines = Engines(path, dtype, load_format, max(rows), adapters)
-                for count in rows:
-                    yield f"{model}, {dtype}, {count} rows", ratios(engines, count, rounds)
+                engines = Engines(path, dtype, load_format, max(args.rows), adapters)
+                for count in args.rows:
+                    found = ratios(engines, count, args.rounds)
+                    yield {f"{model}, {dtype}, {count} rows": found}
                 del engines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.adapters.cost", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="a tiny model, nothing kept")
-    parser.add_argument("--models", nargs="+", choices=("135M", "1B"), default=[])
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
-    parser.add_argument("--rows", nargs="+", type=int, default=[32, 256])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    rows, rounds = ([8], 1) if args.smoke else (args.rows, args.rounds)
-    result: dict[str, Any] = {}
-    for case, found in run(args.smoke, args.dtypes, args.models, rows, rounds):
-        result[case] = found
-        print(f"{case}: {found}", flush=True)
-        if args.save and not args.smoke:
-            write_result("adapters_cost", result, arguments=args)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--models", nargs="+", choices=("135M", "1B"), default=[]),
+        flag("--dtypes", nargs="+", default=["bfloat16", "float32"]),
+        flag("--rows", nargs="+", type=int, default=[32, 256]),
+        flag("--rounds", type=int, default=7),
+    ),
+    smoke={"dtypes": ["float32"], "rows": [2], "rounds": 1},
+)

@@ -1,7 +1,4 @@
-"""Eight adapters in one batch beside vLLM's CPU build: `python -m benchmarks.adapters.peers`.
-
-    python -m benchmarks.adapters.peers --save
-    python -m benchmarks.adapters.peers --smoke      our engine only, nothing kept
+"""Eight adapters in one batch beside vLLM's CPU build.
 
 Both engines take the default model's numbers in bfloat16 and the same 32 requests at once, whose
 prompts have 16 to 256 tokens. Each has one of eight adapters of rank 16 on every weight of every
@@ -10,8 +7,9 @@ layer; then the same requests run without. The engines take turns, paused while 
 
 import argparse
 import json
-import signal
-import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,15 +17,15 @@ import numpy as np
 
 from benchmarks.adapters.files import write_adapters
 from benchmarks.compare import checkpoint
-from benchmarks.compare.__main__ import Running, settings_for
+from benchmarks.compare.benchmark import Running, settings_for
 from benchmarks.compare.environments import OURS, folder
 from benchmarks.compare.metrics import figures
 from benchmarks.compare.passes import one_pass
 from benchmarks.compare.workloads import FIRST_TOKEN, Job
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag, names_of
 from jax_engine.models.registry import config_from_hf
 
-ADAPTERS, REQUESTS, OUTPUT = 8, 32, 64
+ADAPTERS, REQUESTS = 8, 32
 SHORTEST, LONGEST = 16, 256
 
 
@@ -70,35 +68,31 @@ def passes(running: Running, vocab_size: int, output: int, count: int) -> dict[s
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.adapters.peers", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="our engine only, nothing kept")
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
-    model = checkpoint.hf_directory(folder() / "checkpoints")
-    hf = json.loads((model / "config.json").read_text("utf-8"))
-    config = config_from_hf(hf)
-    settings = settings_for(config, model, "bfloat16", smoke=False)
-    settings["adapters"] = [str(one) for one in write_adapters(folder() / "adapters", hf, ADAPTERS)]
-    names = [OURS] if args.smoke else [OURS, "vllm"]
-    running = Running(names, settings)
-    try:
-        output = 4 if args.smoke else OUTPUT
-        result = passes(running, config.vocab_size, output, 1 if args.smoke else args.passes)
-        print(json.dumps(result, indent=1))
-    finally:
-        running.close()
-    if args.save and not args.smoke:
-        failed = {name: {"failure": why} for name, why in running.failures.items()}
-        versions = {name: one.versions for name, one in running.sessions.items()}
-        write_result(
-            "adapters_peers", result | {"failures": failed, "versions": versions}, arguments=args
-        )
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with tempfile.TemporaryDirectory() as scratch:
+        if args.smoke:
+            model = checkpoint.tiny_directory(Path(scratch) / "tiny")
+        else:
+            model = checkpoint.hf_directory(folder() / "checkpoints")
+        hf = json.loads((model / "config.json").read_text("utf-8"))
+        config = config_from_hf(hf)
+        settings = settings_for(config, model, "bfloat16", args.smoke)
+        adapters = write_adapters(Path(scratch) / "adapters", hf, ADAPTERS)
+        settings["adapters"] = [str(one) for one in adapters]
+        running = Running([OURS, *args.peers], settings)
+        try:
+            yield passes(running, config.vocab_size, args.tokens, args.passes)
+        finally:
+            running.close()
+        yield running.told()
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--peers", type=names_of(["vllm"], 0), default=["vllm"]),
+        flag("--passes", type=int, default=5),
+        flag("--tokens", type=int, default=64, help="of an answer"),
+    ),
+    smoke={"peers": [], "passes": 1, "tokens": 4},
+)

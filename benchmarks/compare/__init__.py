@@ -1,1 +1,1 @@
-"""This engine side by side with what people would use instead: `python -m benchmarks.compare`."""
+"""This engine side by side with what people would use instead: `python -m benchmarks compare`."""

@@ -1,23 +1,19 @@
 """This engine and others on the same quantised files, taking turns on one machine.
 
-    python -m benchmarks.compare.quantised
-    python -m benchmarks.compare.quantised --files Q8_0 --workloads W2
+    python -m benchmarks compare.quantised --files Q8_0 --workloads W2
 
 The files are the default model's own (Q4_1), its numbers quantised anew (Q4_0, Q8_0), and random
 numbers in the shape of a model of a billion (1B-Q4_0). For the first file that is named, this
 engine also runs with weights that it decodes when it loads them. onnxruntime-genai reads no GGUF:
 its own builder makes blocks like those of Q4_0 from the same numbers.
-Each case goes to benchmarks/results/quantised_files.json as soon as it is measured.
 """
 
 import argparse
-import json
-import signal
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compare.__main__ import Running, names_of, positive
+from benchmarks.compare.benchmark import Running
 from benchmarks.compare.bounds import num_weights
 from benchmarks.compare.checkpoint import bytes_per_token as stored_bytes
 from benchmarks.compare.checkpoint import quantised_file
@@ -26,9 +22,9 @@ from benchmarks.compare.large_checkpoint import large_file
 from benchmarks.compare.onnx_checkpoint import onnx_directory
 from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
 from benchmarks.compare.quantised_peers import DECODED, LLAMAS, NAME, ONNX, PEERS
-from benchmarks.compare.workloads import WORKLOADS, Scale
+from benchmarks.compare.workloads import Scale
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import RESULTS, write_result
+from benchmarks.registry import Benchmark, Figures, flag, names_of, positive
 from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
 from jax_engine.models.model_config import ModelConfig
@@ -123,29 +119,6 @@ def headline(cases: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare.quantised",
-        description=(__doc__ or "").splitlines()[0],
-    )
-    workloads = {name: WORKLOADS[name] for name in ("W1", "W2")}
-    others = [name for name in PEERS if name != OURS]
-    parser.add_argument("--files", type=names_of(FILES), default=list(FILES))
-    parser.add_argument("--workloads", type=names_of(workloads), default=list(workloads))
-    parser.add_argument("--peers", type=names_of(others, 0), default=others)
-    parser.add_argument("--runs", type=positive(int), default=3, help="measured passes of each")
-    parser.add_argument("--add", action="store_true", help="keep the file's other cases")
-    parser.add_argument("--output", type=Path, help="the file (benchmarks/results/NAME.json)")
-    return parser.parse_args()
-
-
-def _known(output: Path | None) -> dict[str, Any]:
-    """The cases that were measured before."""
-    file = output or RESULTS / f"{NAME}.json"
-    found: dict[str, Any] = json.loads(file.read_text())["result"] if file.exists() else {}
-    return found
-
-
 def _file(kind: str) -> Path:
     checkpoints = folder() / "checkpoints"
     return large_file(checkpoints) if kind == LARGE else quantised_file(checkpoints, kind)
@@ -160,10 +133,7 @@ def _onnx() -> str:
         return ""
 
 
-def main() -> None:
-    args = parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
-    cases: dict[str, Any] = _known(args.output) if args.add else {}
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     for kind in args.files:
         print(kind, flush=True)
         file = _file(kind)
@@ -176,14 +146,27 @@ def main() -> None:
         running = Running([OURS, *names], settings, PEERS)
         try:
             for name in args.workloads:
-                cases[f"{kind} {name}"] = case(kind, name, file, running, args.runs)
-                arguments = {k: v for k, v in vars(args).items() if k != "output"}
-                write_result(
-                    NAME, cases, args.output, arguments=arguments, headline=headline(cases)
-                )
+                yield {f"{kind} {name}": case(kind, name, file, running, args.runs)}
         finally:
             running.close()
 
 
-if __name__ == "__main__":
-    main()
+def merge(args: argparse.Namespace, saved: Figures, new: Figures) -> Figures:
+    return saved | new if args.add else new
+
+
+OTHERS = [name for name in PEERS if name != OURS]
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--files", type=names_of(FILES), default=list(FILES)),
+        flag("--workloads", type=names_of(("W1", "W2")), default=["W1", "W2"]),
+        flag("--peers", type=names_of(OTHERS, 0), default=OTHERS),
+        flag("--runs", type=positive(int), default=3, help="measured passes of each"),
+        flag("--add", action="store_true", help="keep the file's other cases"),
+    ),
+    smoke={"files": ["Q4_1"], "workloads": ["W2"], "peers": [], "runs": 1},
+    headline=lambda args, cases: headline(cases),
+    files=lambda args, cases: {NAME: cases},
+    merge=merge,
+)

@@ -1,9 +1,11 @@
 """Results of `benchmarks.compare` as Markdown, for docs/compare.md and the README's headlines."""
 
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.compare import quantised_peers as quantised
 from benchmarks.compare.environments import OURS, PEERS
+from benchmarks.markdown import Column, Row, table, with_sentence, words
 from benchmarks.report import load_results
 
 Result = dict[str, Any]
@@ -25,18 +27,23 @@ def headline(result: Result) -> dict[str, str]:
 def summary() -> str:
     """A row for each workload and dtype: our tokens a second, and over each peer's."""
     results = [content["result"] for content in load_results("compare_*")]
-    peers = [name for name in PEERS if name != OURS and any(name in r["peers"] for r in results)]
-    titles = "".join(f" over {PEERS[name].title} |" for name in peers)
-    rows = [f"| | jax-engine, tokens/s |{titles} of the bound |"]
-    rows.append("|---|" + "---:|" * (len(peers) + 2))
-    for result in results:
-        speed, bound = result["peers"][OURS]["output_tokens_per_s"], result["bound_tokens_per_s"]
-        ratios = (result["peers"].get(name, {}).get("ours_over_this") for name in peers)
-        cells = [f"{result['workload']}, {result['dtype']}", f"{speed:,.0f}"]
-        cells += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
-        cells.append(f"{100 * speed / bound:.0f} %" if bound else "")
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    names = [name for name in PEERS if name != OURS and any(name in r["peers"] for r in results)]
+    columns = [
+        words("", lambda row: f"{row['workload']}, {row['dtype']}"),
+        Column("jax-engine, tokens/s", ("peers", OURS, "output_tokens_per_s"), "{:,.0f}"),
+        *(Column(f"over {PEERS[name].title}", _over(name), "{:.2f}") for name in names),
+        Column("of the bound", _share_of_bound, "{:.0f} %"),
+    ]
+    return table(columns, results)
+
+
+def _over(name: str) -> Callable[[Row], Any]:
+    return lambda row: row["peers"].get(name, {}).get("ours_over_this")
+
+
+def _share_of_bound(row: Row) -> float | None:
+    speed, bound = row["peers"][OURS]["output_tokens_per_s"], row["bound_tokens_per_s"]
+    return 100 * speed / bound if bound else None
 
 
 def compare_tables() -> str:
@@ -54,45 +61,63 @@ def quantised_table(processor: str = "") -> str:
     if not found:
         return "Nothing measured yet."
     content = found[0]
+    rows = [
+        {"title": f"{one['workload']}, {one['file']}: {quantised.PEERS[name].title}"}
+        | {"single": one["workload"] == "W2"}  # alone has the read bound: a batch shares reading
+        | row
+        for one in content["result"].values()
+        for name, row in one["peers"].items()
+    ]
+    columns = [
+        words("", "title"),
+        Column("output tokens/s", _speed_or_failed),
+        Column("ours / its", lambda row: row.get("ours_over_this"), "{:.2f}"),
+        Column("MB a token", _of_ran(lambda row: row["bytes_per_token"] / 1e6), "{:.0f}"),
+        Column("of its read bound", _of_ran(_share_of_reading), "{:.0f} %"),
+        Column("memory, MiB", _of_ran(lambda row: row["peak_memory_mib"]), "{:,}"),
+    ]
+    return with_sentence(_where(content), columns, rows)
+
+
+def _where(content: Row) -> str:
     machine = content["machine"]
-    head = "| | output tokens/s | ours / its | MB a token | of its read bound | memory, MiB |"
-    rows = [head, "|---|---:|---:|---:|---:|---:|"]
-    for one in content["result"].values():
-        for name, row in one["peers"].items():
-            cells = _quantised_cells(row, one["workload"])
-            title = f"{one['workload']}, {one['file']}: {quantised.PEERS[name].title}"
-            rows.append(f"| {title} | {' | '.join(cells)} |")
-    said = (
+    return (
         f"{content['date']}, {machine['cores']} cores ({machine['cpu']}), load average "
         f"{machine['load_average'][0]}, commit {content['versions']['commit']}."
     )
-    return said + "\n\n" + "\n".join(rows)
 
 
-def _quantised_cells(row: Result, workload: str) -> list[str]:
-    """Only a single stream (W2) has the read bound: a batch shares what it reads."""
-    if "failure" in row:
-        return ["failed", "", "", "", ""]
-    speed = row["output_tokens_per_s"]
-    share = f"{100 * speed / row['read_bound_tokens_per_s']:.0f} %" if workload == "W2" else ""
-    over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
-    size = f"{row['bytes_per_token'] / 1e6:.0f}"
-    busy = " (busy)" if row["busy"] else ""
-    return [f"{speed:,.1f}{busy}", over, size, share, f"{row['peak_memory_mib']:,}"]
+def _of_ran(cell: Callable[[Row], Any]) -> Callable[[Row], Any]:
+    """Nothing is told of a peer that failed."""
+    return lambda row: None if "failure" in row else cell(row)
+
+
+def _speed_or_failed(row: Row) -> str:
+    return "failed" if "failure" in row else _speed(row)
+
+
+def _speed(row: Row) -> str:
+    return f"{row['output_tokens_per_s']:,.1f}" + (" (busy)" if row["busy"] else "")
+
+
+def _share_of_reading(row: Row) -> float | None:
+    share: float = row["output_tokens_per_s"] / row["read_bound_tokens_per_s"]
+    return 100 * share if row["single"] else None
 
 
 def _section(content: dict[str, Any]) -> str:
-    result, machine = content["result"], content["machine"]
+    result = content["result"]
     bound = result["bound_tokens_per_s"]
+    ran = [row | {"bound": bound, "title": PEERS[name].title}
+           for name, row in result["peers"].items() if "failure" not in row]  # fmt: skip
     lines = [
         f"### {result['workload']}, {result['dtype']}",
         f"{_what(result)}: {result['requests']} request{'s' * (result['requests'] > 1)}, "
-        f"{result['input_tokens']:,} "
-        f"tokens in, {result['output_tokens']:,} out. {content['date']}, {machine['cores']} cores "
-        f"({machine['cpu']}), load average {machine['load_average'][0]}, commit "
-        f"{content['versions']['commit']}." + (f" Bound: {bound:,} tokens/s." if bound else ""),
-        _speeds(result["peers"], bound),
-        _latencies(result["peers"]),
+        f"{result['input_tokens']:,} tokens in, {result['output_tokens']:,} out. "
+        + _where(content)
+        + (f" Bound: {bound:,} tokens/s." if bound else ""),
+        table(SPEEDS, ran),
+        table(LATENCIES, ran),
         *_failures(result["peers"]),
     ]
     return "\n\n".join(lines)
@@ -105,47 +130,44 @@ def _what(result: Result) -> str:
     return words[0].upper() + words[1:]
 
 
-def _ran(peers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [(PEERS[name].title, row) for name, row in peers.items() if "failure" not in row]
+def _equal_tokens(row: Row) -> str | None:
+    same = row.get("tokens")
+    if not same:
+        return None
+    return (
+        f"{same['equal_tokens_percent']} %, {same['equal_requests']} of {same['requests']} "
+        "requests entirely"
+    )
 
 
-def _speeds(peers: dict[str, Any], bound: float | None) -> str:
-    head = "| | output tokens/s | each pass | ours / its | of bound | equal tokens | others |"
-    rows = [head, "|---|---:|---|---:|---:|---|---:|"]
-    for title, row in _ran(peers):
-        speed = row["output_tokens_per_s"]
-        share = f"{100 * speed / bound:.0f} %" if bound else ""
-        same = row.get("tokens")
-        equal = (
-            f"{same['equal_tokens_percent']} %, {same['equal_requests']} of {same['requests']} "
-            "requests entirely"
-            if same
-            else ""
-        )
-        over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
-        others = f"{row['others_cores']:.2f}" + (" (busy)" if row["busy"] else "")
-        passes = " ".join(f"{float(one):,.1f}" for one in row["each_pass_tokens_per_s"].split())
-        cells = [title, f"{speed:,.1f}", passes, over, share, equal, others]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+def _share(row: Row) -> float | None:
+    return 100 * row["output_tokens_per_s"] / row["bound"] if row["bound"] else None
 
 
-def _latencies(peers: dict[str, Any]) -> str:
-    columns = {
-        "first token p50": "time_to_first_token_p50_ms",
-        "p99": "time_to_first_token_p99_ms",
-        "per output token p50": "time_per_output_token_p50_ms",
-        "p99 ": "time_per_output_token_p99_ms",
-        "normalised": "normalised_latency_ms",
-    }
-    head = f"| milliseconds | {' | '.join(columns)} | memory, MiB | ready, s | first token, s |"
-    rows = [head, "|---|" + "---:|" * (len(columns) + 3)]
-    for title, row in _ran(peers):
-        cells = [f"{row[key]:,.1f}" for key in columns.values()]
-        start = row["start_up"]
-        cells += [f"{row['peak_memory_mib']:,}", str(start["ready_s"]), str(start["first_token_s"])]
-        rows.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+def _passes(row: Row) -> str:
+    return " ".join(f"{float(one):,.1f}" for one in row["each_pass_tokens_per_s"].split())
+
+
+SPEEDS = (
+    words("", "title"),
+    Column("output tokens/s", "output_tokens_per_s", "{:,.1f}"),
+    words("each pass", _passes),
+    Column("ours / its", lambda row: row.get("ours_over_this"), "{:.2f}"),
+    Column("of bound", _share, "{:.0f} %"),
+    words("equal tokens", _equal_tokens),
+    Column("others", lambda row: f"{row['others_cores']:.2f}" + " (busy)" * row["busy"]),
+)
+LATENCIES = (
+    words("milliseconds", "title"),
+    Column("first token p50", "time_to_first_token_p50_ms", "{:,.1f}"),
+    Column("p99", "time_to_first_token_p99_ms", "{:,.1f}"),
+    Column("per output token p50", "time_per_output_token_p50_ms", "{:,.1f}"),
+    Column("p99", "time_per_output_token_p99_ms", "{:,.1f}"),
+    Column("normalised", "normalised_latency_ms", "{:,.1f}"),
+    Column("memory, MiB", "peak_memory_mib", "{:,}"),
+    Column("ready, s", ("start_up", "ready_s")),
+    Column("first token, s", ("start_up", "first_token_s")),
+)
 
 
 def _failures(peers: dict[str, Any]) -> list[str]:

@@ -1,15 +1,18 @@
 """The saved curves as Markdown, for docs/costs.md. `python -m scripts.figures` draws them."""
 
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.report import load_result, machine_in_words
+from benchmarks import markdown
+from benchmarks.markdown import Column, Row, named, words
+from benchmarks.report import load_result, machine_in_words, present
 
 
 def where() -> str:
     """Date, machine and command."""
     saved = load_result("curves")
     machine, jax = machine_in_words(saved["machine"]), saved["versions"]["jax"]
-    return f"{saved['date']}, {machine}, jax {jax}; `{saved['command']}`."
+    return f"{saved['date']}, {machine}, jax {jax}; `{present(saved['command'])}`."
 
 
 def section(name: str) -> str:
@@ -22,18 +25,21 @@ def section(name: str) -> str:
     return f"{curve['note']}\n\n{table(curve)}"
 
 
-def table(curve: dict[str, Any]) -> str:
-    """A row for each series: expected order, measured exponent, three of its costs."""
+def table(curve: dict[str, Any], *, every: bool = False) -> str:
+    """A row for each series: expected order, measured exponent, three of its costs or every."""
     sizes = sorted({int(n) for line in curve["series"].values() for n in line["points"]})
-    chosen = (sizes[0], sizes[len(sizes) // 2], sizes[-1])
-    head = "".join(f" at {size:,} |" for size in chosen)
-    rows = [f"| {curve['cost']} | expected | measured |{head}", "|---|---|---|" + "---:|" * 3]
-    for name, line in curve["series"].items():
-        costs = [line["points"].get(str(size)) for size in chosen]
-        cells = "".join(f" {'' if cost is None else _cost(cost)} |" for cost in costs)
-        exponent = round(line["exponent"], 2) + 0.0  # no -0.00
-        rows.append(f"| {name} | {line['expected']} | n^{exponent:.2f} |{cells}")
-    return "\n".join(rows)
+    chosen = sizes if every else [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+    columns = [
+        words(curve["cost"]),
+        words("expected", "expected"),
+        words("measured", lambda row: f"n^{round(row['exponent'], 2) + 0.0:.2f}"),  # no -0.00
+        *(Column(f"at {size:,}", _cost_at(str(size))) for size in chosen),
+    ]
+    return markdown.table(columns, named(curve["series"]))
+
+
+def _cost_at(size: str) -> Callable[[Row], str | None]:
+    return lambda row: _cost(row["points"][size]) if size in row["points"] else None
 
 
 def _cost(cost: float) -> str:

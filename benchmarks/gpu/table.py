@@ -5,6 +5,7 @@ from typing import Any
 
 from benchmarks.gpu.engine.table import engine_lines
 from benchmarks.gpu.predicted import SEPARATOR
+from benchmarks.markdown import Column, named, table, words
 
 
 def tables(content: dict[str, Any]) -> str:
@@ -13,8 +14,8 @@ def tables(content: dict[str, Any]) -> str:
     device = ", ".join(machine.get("devices", ["a machine that said nothing of itself"]))
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     lines = [f"# Measured on {device}", "", f"`{content['command']}`, {content['date']}; {told}."]
-    lines += ["", *_card(content["card"]), "", *_steps(content["steps"])]
-    lines += ["", *_predicted(content)]
+    lines += ["", *_card(content["card"]), "", _steps(content["steps"])]
+    lines += ["", _predicted(content)]
     lines += ["", *_peers(content["peers"]), "", *engine_lines(content["models"])]
     for title in ("tests", "errors", "sanitizer"):
         lines += ["", f"## {title}", ""]
@@ -36,21 +37,25 @@ def _card(card: dict[str, float]) -> list[str]:
     ]
 
 
-def _steps(steps: dict[str, Any]) -> list[str]:
-    lines = ["| step | seconds | limit | |", "|---|---:|---:|---|"]
-    for name, one in steps.items():
-        cells = (one.get("seconds", ""), one.get("limit_s", ""), one["status"])
-        lines.append(f"| {name} | " + " | ".join(map(str, cells)) + " |")
-    return lines
+def _steps(steps: dict[str, Any]) -> str:
+    columns = [
+        words("step"),
+        Column("seconds", lambda row: row.get("seconds")),
+        Column("limit", lambda row: row.get("limit_s")),
+        words("", "status"),
+    ]
+    return table(columns, named(steps))
 
 
-def _predicted(content: dict[str, Any]) -> list[str]:
+def _predicted(content: dict[str, Any]) -> str:
     """Each prediction beside what was measured in its place."""
-    lines = ["| figure | predicted | measured | because |", "|---|---:|---:|---|"]
-    for path, one in content["predicted"].items():
-        found = measured(content, path)
-        lines.append(f"| {path} | {one['value']} | {found} | {one['why']} |")
-    return lines
+    columns = [
+        words("figure"),
+        Column("predicted", "value"),
+        Column("measured", lambda row: measured(content, row["name"])),
+        words("because", "why"),
+    ]
+    return table(columns, named(content["predicted"]))
 
 
 def measured(content: dict[str, Any], path: str) -> Any:
@@ -66,15 +71,15 @@ def _peers(peers: dict[str, Any]) -> list[str]:
 
 
 def _rows(rows: list[dict[str, Any]]) -> list[str]:
+    columns = [
+        words("shape", "shape"),
+        words("method", "method"),
+        Column("predicted us", "predicted_us"),
+        Column("measured us", "us"),
+        Column("% of limit", "percent_of_limit"),
+    ]
     lines = []
     for part in dict.fromkeys(row["part"] for row in rows):
-        lines += ["", f"## {part}", ""]
-        lines += ["| shape | method | predicted us | measured us | % of limit |"]
-        lines += ["|---|---|---:|---:|---:|"]
-        lines += [
-            f"| {row['shape']} | {row['method']} | {row['predicted_us']} | {row['us']} | "
-            f"{row['percent_of_limit']} |"
-            for row in rows
-            if row["part"] == part
-        ]
+        own = [row for row in rows if row["part"] == part]
+        lines += ["", f"## {part}", "", table(columns, own)]
     return lines

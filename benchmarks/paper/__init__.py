@@ -1,1 +1,1 @@
-"""The paper's evaluation again, simulated and measured: `python -m benchmarks.paper`."""
+"""The paper's evaluation again, simulated and measured: `python -m benchmarks paper`."""

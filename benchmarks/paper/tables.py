@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.markdown import Column, Row, table, words
 from benchmarks.report import load_result
 
 
@@ -10,7 +11,8 @@ def section(key: str) -> str:
     figure = load_result("paper")["result"].get(key)
     if figure is None:
         return f"*Not run yet: `{_command(key)}`.*"
-    lines = [f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*.", "", *_rows(figure)]
+    said = f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*."
+    lines = [said, "", table([words("", "what"), *NUMBERS], figure["rows"])]
     if figure["claims"]:
         lines += ["", f"The paper says: {figure['claims']}."]
     lines += ["", '??? note "Assumptions, and the command"', ""]
@@ -19,19 +21,16 @@ def section(key: str) -> str:
     return "\n".join(lines)
 
 
-def _rows(figure: dict[str, Any]) -> list[str]:
-    head = ["| | ours | the paper's | distance |", "|---|---:|---:|---:|"]
-    return [*head, *(_row(row) for row in figure["rows"])]
+def _papers(row: Row) -> str | None:
+    if row["paper"] is None:
+        return None
+    return ("≈ " if row["read_off"] else "") + number_with_unit(row["paper"], row["unit"])
 
 
-def _row(row: dict[str, Any]) -> str:
-    paper = distance = ""
-    if row["paper"] is not None:
-        about = "≈ " if row["read_off"] else ""
-        paper = f"{about}{number_with_unit(row['paper'], row['unit'])}"
-        distance = f"{round(row['distance_percent']) + 0.0:+.0f} %"
-    ours = number_with_unit(row["ours"], row["unit"])
-    return f"| {row['what']} | {ours} | {paper} | {distance} |"
+def _distance(row: Row) -> str | None:
+    if row["paper"] is None:
+        return None
+    return f"{round(row['distance_percent']) + 0.0:+.0f} %"
 
 
 def number_with_unit(value: float, unit: str) -> str:
@@ -42,8 +41,15 @@ def number_with_unit(value: float, unit: str) -> str:
 
 def _command(key: str) -> str:
     name, _, measured = key.partition("-")
-    return f"python -m benchmarks.paper --figures {name}" + (" --measured" if measured else "")
+    return f"python -m benchmarks paper --figures {name}" + (" --measured" if measured else "")
 
 
 def _where(figure: dict[str, Any]) -> str:
     return figure.get("on", "no GPU is needed and the machine does not matter")
+
+
+NUMBERS = (
+    Column("ours", lambda row: number_with_unit(row["ours"], row["unit"])),
+    Column("the paper's", _papers),
+    Column("distance", _distance),
+)

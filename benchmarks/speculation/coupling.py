@@ -1,8 +1,5 @@
 """How often a drafter's draw is the model's, by how the two draws are coupled.
 
-    python -m benchmarks.speculation.coupling --save
-    python -m benchmarks.speculation.coupling --smoke     few tokens, nothing kept
-
 SmolLM2 answers at a temperature, and at each position a drafter's distribution q stands beside the
 model's p. The drafters are SmolLM2 itself without some of its middle layers. From p and q follows
 the probability that the guess is accepted, for four rules:
@@ -18,6 +15,7 @@ the probability that the guess is accepted, for four rules:
 import argparse
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 
 from benchmarks.compare.checkpoint import hf_directory
 from benchmarks.compare.environments import folder
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.speculation import measure, texts
 from jax_engine import LLM, SamplingParams, TokensPrompt
 
@@ -118,7 +116,7 @@ def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
     return found
 
 
-def study(size: int, count: int) -> dict[str, Any]:
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     """For each drafter and temperature, the mean of each rule over all positions."""
     model = hf_directory(folder() / "checkpoints")
     target, tokenizer = (
@@ -126,9 +124,8 @@ def study(size: int, count: int) -> dict[str, Any]:
         LLM(max_model_len=512, num_gpu_blocks_override=64),
     )
     conversations = [*texts.chat(), *texts.code_edits(), *texts.quotes()]
-    chosen = conversations[:: -(-len(conversations) // count)]
+    chosen = conversations[:: -(-len(conversations) // args.count)]
     prompts = measure.chat_prompts(tokenizer, chosen)
-    found: dict[str, Any] = {}
     for dropped in DROPPED:
         with tempfile.TemporaryDirectory() as scratch:
             path = without_layers(model, Path(scratch) / "draft", dropped)
@@ -136,28 +133,23 @@ def study(size: int, count: int) -> dict[str, Any]:
             for temperature in TEMPERATURES:
                 rules: dict[str, list[float]] = {}
                 for prompt in prompts:
-                    seen, said = distributions(target, prompt, temperature, size)
-                    guessed, _ = distributions(draft, prompt, temperature, size, said)
+                    seen, said = distributions(target, prompt, temperature, args.tokens)
+                    guessed, _ = distributions(draft, prompt, temperature, args.tokens, said)
                     for p, q in zip(seen, guessed, strict=True):
                         one = agreements(softmax(p, temperature), softmax(q, temperature))
                         for name, share in one.items():
                             rules.setdefault(name, []).append(share)
                 name = f"{dropped} of 30 layers less, temperature {temperature}"
-                found[name] = {rule: round(float(np.mean(x)), 3) for rule, x in rules.items()}
-                found[name]["positions"] = len(rules["greedy"])
-                print(f"{name}: {found[name]}", flush=True)
-    return found
+                shares = {rule: round(float(np.mean(x)), 3) for rule, x in rules.items()}
+                yield {name: shares | {"positions": len(rules["greedy"])}}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="few tokens")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result = study(4, 1) if args.smoke else study(64, 12)
-    if args.save:
-        write_result("coupling", result, arguments=args)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--tokens", type=int, default=64, help="of an answer"),
+        flag("--count", type=int, default=12, help="of texts"),
+    ),
+    smoke={"tokens": 4, "count": 1},
+    files=lambda args, found: {"coupling": found},
+)

@@ -1,9 +1,5 @@
 """The host's time of a step with guesses and without, with the model stubbed out.
 
-    python -m benchmarks.speculation.host            prints the table
-    python -m benchmarks.speculation.host --save     and keeps it in benchmarks/results/
-    python -m benchmarks.speculation.host --smoke    few steps
-
 The stub draws the same token for ever, so each guess is right and each step has as many as it may.
 Propose: the drafter looks for guesses. The rest is what `benchmarks.host_time` measures: the plan,
 the packed step, the tokens of all guesses back into the sequences. A step with guesses is not
@@ -12,13 +8,13 @@ planned ahead, so all of this is time in which a device would wait.
 
 import argparse
 import gc
-import json
 import time
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 from benchmarks.engines import stubbed_engine, timed
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 
 DRAFTERS: dict[str, dict[str, Any] | None] = {
@@ -26,7 +22,6 @@ DRAFTERS: dict[str, dict[str, Any] | None] = {
     "n-gram": {"method": "ngram", "num_speculative_tokens": 7},
     "suffix": {"method": "suffix", "num_speculative_tokens": 7},
 }
-RUNNING = (1, 4, 16)
 STEPS, WARMUP, MOST = 120, 10, 8  # the last: tokens of a sequence in a step
 
 
@@ -76,22 +71,17 @@ def num_tokens(engine: LLMEngine) -> int:
     return sum(seq.output_len for one in engine.scheduler.groups.values() for seq in one.seqs)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speculation.host", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="few steps, nothing kept")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    result = {}
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     for drafter in DRAFTERS:
-        for running in (2,) if args.smoke else RUNNING:
-            name = f"{drafter}, {running} running"
-            result[name] = measure(drafter, running, 6 if args.smoke else STEPS)
-            print(json.dumps({name: result[name]}), flush=True)
-    if args.save:
-        write_result("speculation_host", result, arguments=args)
+        for running in args.running:
+            yield {f"{drafter}, {running} running": measure(drafter, running, args.steps)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--running", type=int, nargs="+", default=[1, 4, 16]),
+        flag("--steps", type=int, default=STEPS),
+    ),
+    smoke={"running": [2], "steps": 6},
+)

@@ -1,8 +1,5 @@
 """Prompt lookup of three engines, each beside itself without it, on the same texts.
 
-    python -m benchmarks.speculation.peers --save
-    python -m benchmarks.speculation.peers --smoke      short answers, our engine only
-
 All take the default model's numbers in bfloat16 and answer greedily, one request at a time, as many
 tokens as this engine's answer has. All guess up to 7 tokens where the last 2 to 5 stood before; of
 llama.cpp the lookup is that of the library that its builds come with. Two speeds are told: tokens
@@ -11,27 +8,25 @@ a second, and how many times as fast an engine is with guesses as without.
 
 import argparse
 import json
-import signal
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from benchmarks.compare import checkpoint
-from benchmarks.compare.__main__ import Running, names_of, settings_for
+from benchmarks.compare.benchmark import Running, settings_for
 from benchmarks.compare.environments import OURS, PEERS, Peer, folder
 from benchmarks.compare.metrics import figures
 from benchmarks.compare.passes import one_pass
 from benchmarks.compare.quantised_peers import LLAMAS
 from benchmarks.compare.quantised_peers import PEERS as WITH_LIBRARY
 from benchmarks.compare.workloads import Job
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag, names_of
 from benchmarks.speculation import measure, texts
 from jax_engine import LLM, SamplingParams
 from jax_engine.models.registry import config_from_hf
 
 LOOKUP = {"method": "ngram", "num_speculative_tokens": 7, "prompt_lookup_max": 5}
-LONGEST = 160
 WITH = " with guesses"
 
 
@@ -112,39 +107,29 @@ def rows(speeds: dict[str, list[float]]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    others = [name for name in GUESSING if name != OURS and not name.endswith(WITH)]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speculation.peers", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--peers", type=names_of(others, 0), default=others)
-    parser.add_argument("--smoke", action="store_true", help="short answers, our engine only")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
-    chosen = [OURS] if args.smoke else [OURS, *args.peers]
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    chosen = [OURS, *args.peers]
     model = checkpoint.hf_directory(folder() / "checkpoints")
-    jobs = jobs_of_texts(str(model), 8 if args.smoke else LONGEST, 1 if args.smoke else 6)
+    jobs = jobs_of_texts(str(model), args.longest, args.count)
     config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
     settings = settings_for(config, model, "bfloat16", smoke=False)
     running = Running([one for name in chosen for one in (name, name + WITH)], settings, GUESSING)
-    result: dict[str, Any] = {}
     try:
         one_kind(running, jobs["quotes"][:2])  # compiles
         for kind, some in jobs.items():
-            result[kind] = rows(one_kind(running, some))
-            print(f"{kind}: {json.dumps(result[kind], indent=1)}", flush=True)
+            yield {kind: rows(one_kind(running, some))}
     finally:
         running.close()
-    if args.save:
-        failed = {name: {"failure": why} for name, why in running.failures.items()}
-        versions = {name: one.versions for name, one in running.sessions.items()}
-        write_result(
-            "speculation_peers",
-            result | {"failures": failed, "versions": versions},
-            arguments={k: v for k, v in vars(args).items() if k != "save"},
-        )
+    yield running.told()
 
 
-if __name__ == "__main__":
-    main()
+OTHERS = [name for name in GUESSING if name != OURS and not name.endswith(WITH)]
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--peers", type=names_of(OTHERS, 0), default=OTHERS),
+        flag("--longest", type=int, default=160, help="tokens of an answer"),
+        flag("--count", type=int, default=6, help="of texts of each kind"),
+    ),
+    smoke={"peers": [], "longest": 8, "count": 1},
+)

@@ -2,6 +2,7 @@
 
 import re
 
+from benchmarks.markdown import Column, table, words
 from benchmarks.report import load_result, machine_in_words
 
 
@@ -19,22 +20,27 @@ def tables() -> str:
     """What runs and what does not."""
     saved = load_result("vllm_examples")
     found, where = saved["result"], machine_in_words(saved["machine"])
-    runs = [one for one in found["examples"] if one["runs"]]
-    others = [one for one in found["examples"] if not one["runs"]]
-    lines = [
+    said = (
         f"{sentence()} ({where}, {saved['date']}). "
-        "Seconds are of the whole process: start, compiling, model, answers.",
-        "",
-        "| runs | seconds | model in place of the example's | arguments |",
-        "|---|---:|---|---|",
+        "Seconds are of the whole process: start, compiling, model, answers."
+    )
+    ran = [
+        path_column("runs"),
+        Column("seconds", "seconds", "{:.0f}"),
+        words(
+            "model in place of the example's",
+            lambda row: ", ".join(row["stand_ins"]) or "SmolLM2-135M-Instruct",
+        ),
+        words("arguments", lambda row: f"`{row['arguments']}`" if row["arguments"] else None),
     ]
-    for one in runs:
-        models = ", ".join(one["stand_ins"]) or "SmolLM2-135M-Instruct"
-        arguments = f"`{one['arguments']}`" if one["arguments"] else ""
-        lines.append(f"| `{one['path']}` | {one['seconds']:.0f} | {models} | {arguments} |")
-    lines += ["", "| does not run | because |", "|---|---|"]
-    lines += [f"| `{one['path']}` | {cell(one['need'])} |" for one in others]
-    return "\n".join(lines)
+    others = [path_column("does not run"), words("because", lambda row: cell(row["need"]))]
+    runs = [one for one in found["examples"] if one["runs"]]
+    rest = [one for one in found["examples"] if not one["runs"]]
+    return "\n\n".join([said, table(ran, runs), table(others, rest)])
+
+
+def path_column(heading: str) -> Column:
+    return words(heading, lambda row: f"`{row['path']}`")
 
 
 def cell(text: str) -> str:

@@ -3,8 +3,9 @@
 from collections import Counter
 from typing import Any
 
+from benchmarks.markdown import Column, table, words
 from benchmarks.report import load_result, machine_in_words
-from benchmarks.vllm_examples.page import cell
+from benchmarks.vllm_examples.page import cell, path_column
 
 
 def tables() -> str:
@@ -14,22 +15,28 @@ def tables() -> str:
     files, where = found["files"], machine_in_words(saved["machine"])
     passed, failed = sum(one["passed"] for one in files), sum(len(one["failed"]) for one in files)
     whose = f"{len(files)} files of vLLM {found['vllm']}'s `tests/`"
-    lines = [
-        f"{passed} of {passed + failed} tests pass, in {whose} ({where}, {saved['date']}).",
-        "",
-        "| file | pass | fail | skipped |",
-        "|---|---:|---:|---:|",
+    said = f"{passed} of {passed + failed} tests pass, in {whose} ({where}, {saved['date']})."
+    counts = [
+        path_column("file"),
+        Column("pass", "passed"),
+        Column("fail", lambda row: len(row["failed"])),
+        Column("skipped", lambda row: len(row["skipped"])),
     ]
-    for one in files:
-        counts = f"{one['passed']} | {len(one['failed'])} | {len(one['skipped'])}"
-        lines.append(f"| `{one['path']}` | {counts} |")
-    lines += ["", "| test that fails | because |", "|---|---|", *_failing(files)]
-    lines += ["", "| file that is not run | because |", "|---|---|"]
-    lines += [f"| `{path}` | {cell(why)} |" for path, why in found["not_run"].items()]
-    return "\n".join(lines)
+    not_run = [{"path": path, "why": why} for path, why in found["not_run"].items()]
+    return "\n\n".join(
+        [
+            said,
+            table(counts, files),
+            table([words("test that fails", "test"), BECAUSE], _failing(files)),
+            table([path_column("file that is not run"), BECAUSE], not_run),
+        ]
+    )
 
 
-def _failing(files: list[dict[str, Any]]) -> list[str]:
+BECAUSE = words("because", lambda row: cell(row["why"]))
+
+
+def _failing(files: list[dict[str, Any]]) -> list[dict[str, str]]:
     """A row for each test function and reason: parameters are counted."""
     rows: Counter[tuple[str, str]] = Counter()
     for one in files:
@@ -37,6 +44,6 @@ def _failing(files: list[dict[str, Any]]) -> list[str]:
         for test in one["failed"]:
             rows[f"{name}::{test['test'].partition('[')[0]}", test["reason"]] += 1
     return [
-        f"| `{test}`{f', {count} times' if count > 1 else ''} | {cell(reason)} |"
+        {"test": f"`{test}`{f', {count} times' if count > 1 else ''}", "why": reason}
         for (test, reason), count in rows.items()
     ]

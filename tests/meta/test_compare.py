@@ -1,6 +1,5 @@
 """The comparison's own parts, without a peer: workloads, metrics, tables, protocol, our engine."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import registry
 from benchmarks.compare import bounds, checkpoint, passes, quantised, quiet, session, table
-from benchmarks.compare.__main__ import parse_args
+from benchmarks.compare.benchmark import BENCHMARK
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
 from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
 from benchmarks.compare.quantised_peers import LLAMAS
 from benchmarks.compare.quantised_peers import PEERS as Q
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
-from benchmarks.compare.table import compare_tables
 from benchmarks.compare.workloads import WORKLOADS, Job, Scale
 from jax_engine.models.registry import config_from_hf
-from tests.meta.trees import ROOT
 from tests.models.llama_cpp import write_gguf_file
 
 
@@ -173,43 +171,14 @@ def test_a_peer_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: Any) 
         ("--rate nan", "argument --rate: must be more than 0, got nan"),
     ],
 )
-def test_arguments_that_make_no_sense(
-    arguments: str, said: str, monkeypatch: Any, capsys: Any
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["compare", *arguments.split()])
+def test_arguments_that_make_no_sense(arguments: str, said: str, capsys: Any) -> None:
     with pytest.raises(SystemExit, match="2"):
-        parse_args()
+        registry.parse("compare", BENCHMARK, arguments.split())
     assert said in capsys.readouterr().err
 
 
-def test_no_peer_is_ours_alone(monkeypatch: Any) -> None:
-    monkeypatch.setattr(sys, "argv", ["compare", "--peers", ""])
-    assert parse_args().peers == []
-
-
-@pytest.mark.slow
-def test_all_of_it_in_miniature(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.compare", "--smoke", "--output", str(tmp_path)]
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENGINE_PEERS": str(tmp_path / "peers"),
-    }
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads((tmp_path / "compare_W7_float32.json").read_text("utf-8"))["result"]
-    assert found["output_tokens"] == 4 * sum(j.output_len for j in _tiny_w7())
-    assert found["peers"][OURS]["output_tokens_per_s"] > 0
-    assert found["peers"][OURS]["peak_memory_mib"] > 50
-
-
-def _tiny_w7() -> list[Job]:
-    return WORKLOADS["W7"][1](Scale(vocab_size=checkpoint.TINY["vocab_size"], divide=8), 0)
-
-
-def test_committed_results_make_tables() -> None:
-    text = compare_tables()
-    assert text.startswith("### W") or text == "Nothing measured yet."
+def test_no_peer_is_ours_alone() -> None:
+    assert registry.parse("compare", BENCHMARK, ["--peers", ""]).peers == []
 
 
 def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatch: Any) -> None:
@@ -238,29 +207,18 @@ def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatc
     assert found["ours-dequantized"]["bytes_per_token"] == 2 * bounds.num_weights(config)
     assert found["ours-dequantized-float32"]["bytes_per_token"] == 4 * bounds.num_weights(config)
     assert found[LLAMAS[0]]["in_decode_percent"] == 75 and "in_decode_percent" not in found[OURS]
-    one_case = {
-        "file": "Q4_0",
-        "workload": "W2",
-        "peers": {p: row | {"peak_memory_mib": 1} for p, row in found.items()},
-    }
-    one_case["peers"]["ours-float32"] = {"failure": "why"}
-    content = {"date": "", "machine": {"cores": 2, "cpu": "", "load_average": [0.0]}}
-    content |= {"versions": {"commit": ""}, "result": {"Q4_0 W2": one_case}}
-    monkeypatch.setattr(table, "load_results", lambda _: [content])
-    said = table.quantised_table()
-    assert (
-        "| W2, Q4_0: llama.cpp (node-llama-cpp), all threads | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
-    )
-    assert "jax-engine, codes, float32 | failed |" in said
+    one_case = {"file": "Q4_0", "workload": "W2", "peers": found | {"other": {"failure": "why"}}}
     assert list(quantised.headline({"": one_case}).values()) == [
         "2.0 output tokens/s; 1.00x llama.cpp"
     ]
 
 
+def test_only_one_stream_has_the_bound_of_reading() -> None:
+    row = {"output_tokens_per_s": 2.0, "read_bound_tokens_per_s": 8.0}
+    assert table._share_of_reading(row | {"single": True}) == 25
+    assert table._share_of_reading(row | {"single": False}) is None
+    assert table._of_ran(table._share_of_reading)({"failure": "why"}) is None
+
+
 def test_peers_on_quantised_files_have_scripts() -> None:
     assert all((SCRIPTS / peer.script).exists() for peer in Q.values())
-
-
-def test_committed_quantised_files_make_a_table() -> None:
-    text = table.quantised_table()
-    assert text == "Nothing measured yet." or "llama.cpp" in text

@@ -1,20 +1,16 @@
 """The comparison of servers: tables, pairs, and all of it in miniature with our own server."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.compare.servers import __main__ as servers
-from benchmarks.compare.servers import agreement, table
+from benchmarks.compare.servers import agreement
+from benchmarks.compare.servers import benchmark as servers
 from benchmarks.compare.servers.load import shapes_like_w1, w1
-from benchmarks.compare.servers.server import KINDS, Kind, Server, ServerFailed
+from benchmarks.compare.servers.server import Kind, Server, ServerFailed
 from benchmarks.compare.workloads import WORKLOADS, Scale
-from tests.meta.trees import ROOT
 
 
 def test_requests_are_w1s() -> None:
@@ -47,27 +43,3 @@ def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
 
     with pytest.raises(ServerFailed, match=r"status 1: \['no such model'\]"):
         Server(Kind("x", "ours", command), "", {}, tmp_path / "log")
-
-
-@pytest.mark.slow
-def test_all_of_it_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "servers_tiny.json"
-    command = [sys.executable, "-m", "benchmarks.compare.servers", "--smoke", "--streams", "40"]
-    environment = {**os.environ, "JAX_ENGINE_PEERS": str(tmp_path / "peers")}
-    command += ["--output", str(path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    content = json.loads(path.read_text("utf-8"))
-    result = content["result"]
-    assert result["W1"]["ours"]["completed"] == 4 and result["W1"]["generate"]["ours_over_this"] > 0
-    assert result["open_streams"]["ours"]["completed"] == 40
-    beside = result["beside_prompts"]["ours"]
-    assert beside["failed"] == 0
-    # Both may be 0: a client that had to wait reads all tokens of a short answer together.
-    assert beside["longest_itl_ms"] >= beside["median_itl_ms"] >= 0
-    assert beside["prompt_ttft_ms"] > 0 and beside["output_throughput"] > 0
-    assert result["start"]["ours"]["warm_ready_s"] > 0
-    monkeypatch.setattr(table, "load_results", lambda pattern: [content])
-    text = table.tables()
-    assert f"| {KINDS['ours'].title} | {table._cell(beside['median_itl_ms'])} |" in text
-    assert KINDS["ours"].title in text and "`LLM.generate`" in text and "50 a second" in text

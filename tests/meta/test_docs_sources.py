@@ -66,19 +66,6 @@ def test_commands_name_what_is_there(page: Path) -> None:
     assert [name for name in named if importlib.util.find_spec(name) is None] == []
 
 
-def test_every_benchmark_is_listed() -> None:
-    folder = ROOT / "benchmarks"
-    programs = {p.stem for p in folder.glob("*.py") if "def main()" in p.read_text("utf-8")}
-    programs |= {path.parent.name for path in folder.glob("*/__main__.py")}
-    listed = (folder.parent / "docs" / "measured.md").read_text("utf-8")
-    # The first writes the README, the others are run by gpu.sh.
-    assert {name for name in programs if f"`{name}" not in listed} == {
-        "tables",
-        "gpu",
-        "tune_kernels",
-    }
-
-
 def test_outputs_are_what_the_blocks_print() -> None:
     page = "```python\nx = 2\n```\n\n```python\nprint(x + 1)\n```\n{{ output }}\nend"
     assert '```text title="prints"\n3\n```\nend' in _hooks().with_outputs(page)

@@ -1,20 +1,17 @@
 """`benchmarks.paper`: traces are what they claim, rates are found, every figure can be made."""
 
+import argparse
 import json
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import benchmarks.paper.__main__ as command
+import benchmarks.paper.benchmark as command
 from benchmarks.paper import tables, traces, verdicts
 from benchmarks.paper.figure import Figure, Row
 from benchmarks.paper.systems import ALLOWED_LATENCY_S, SYSTEMS, Load, sustained
 from benchmarks.report import load_result
-from tests.meta.trees import ROOT
 
 QUICK = [name for name in command.SIMULATED if name not in ("12", "14")]
 
@@ -74,21 +71,6 @@ def test_figures_in_miniature(name: str) -> None:
     assert figure.title in figure.text(name)
 
 
-@pytest.mark.slow
-def test_measured_figures_in_miniature(tmp_path: Path) -> None:
-    """In a process of its own: shapes of stubs are not checked there."""
-    output = tmp_path / "paper.json"
-    command = [sys.executable, "-m", "benchmarks.paper", "--measured", "--smoke", "--save"]
-    command += ["--figures", "2,13,19", "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(output.read_text("utf-8"))["result"]
-    assert list(found) == ["2-measured", "13-measured", "19-measured"]
-    assert all(figure["kind"] == "measured" and figure["on"] for figure in found.values())
-    tokens, rest = (row["ours"] for row in found["2-measured"]["rows"])
-    assert 50 < tokens < tokens + rest <= 100  # per cent of all slots
-
-
 def test_distance_is_from_the_papers_number() -> None:
     assert Row("x", 3.0, "×", 2.0).distance_percent == pytest.approx(50)
     assert Row("x", 3.0, "×").distance_percent is None
@@ -97,21 +79,16 @@ def test_distance_is_from_the_papers_number() -> None:
     assert "paper" not in Row("x", 3.0, "×").line()  # which may be in the claims below
 
 
-def test_saving_one_figure_keeps_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "paper.json"
-    for name in ("19", "table1"):
-        arguments = ["benchmarks.paper", "--figures", name, "--save", "--output", str(output)]
-        monkeypatch.setattr(sys, "argv", arguments)
-        command.main()
-    assert list(json.loads(output.read_text())["result"]) == ["table1", "19"]
+def test_figures_are_in_the_papers_order() -> None:
+    saved = {"19": {"title": "old"}, "2-measured": {}}
+    found = command.merge(argparse.Namespace(), saved, {"table1": {}, "19": {"title": "new"}})
+    assert list(found) == ["table1", "2-measured", "19"] and found["19"] == {"title": "new"}
 
 
-def test_an_unknown_figure_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.paper", "--figures", "12", "--measured"])
-    with pytest.raises(SystemExit):
-        command.arguments()
+def test_an_unknown_figure_is_refused() -> None:
+    args = argparse.Namespace(figures=["12"], measured=True)  # which is simulated only
+    with pytest.raises(SystemExit, match="--figures 12: choose from 2,"):
+        list(command.run(args))
 
 
 def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +97,7 @@ def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tables, "load_result", lambda name: saved)
     text = tables.section("9-measured")
     assert "| a | 3× | ≈ 2× | +50 % |" in text and "*measured*" in text
-    assert "The paper says: yes." in text and "`python -m benchmarks.paper --figures 9" in text
+    assert "The paper says: yes." in text and "`python -m benchmarks paper --figures 9" in text
     assert "measured`; 2 cores, today." in text
     assert "Not run yet" in tables.section("12")
 

@@ -1,8 +1,6 @@
 """The benchmarks of guesses: forced shares, rules of acceptance, rows of the comparison."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +8,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from benchmarks.compare.checkpoint import TINY, tiny_directory
-from benchmarks.speculation import host, measure, texts
+from benchmarks.speculation import measure, texts
 from benchmarks.speculation.coupling import agreements, distributions, softmax, without_layers
 from benchmarks.speculation.forced import Known, forced
 from benchmarks.speculation.peers import WITH, rows
 from jax_engine import LLM, SamplingParams
-from tests.meta.trees import ROOT
 
 SETTINGS = {
     "load_format": "dummy", "skip_tokenizer_init": True, "max_model_len": 64, "max_num_seqs": 2,
@@ -119,19 +116,3 @@ def test_rows_of_the_comparison_are_medians_of_requests() -> None:
             "decode_tokens_per_s": 10.0, "guesses_speed_ratio": 2.0, "ours_over_this": 3.0,
         },
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_host_s_time_is_that_of_steps_with_as_many_tokens_as_there_may_be() -> None:
-    """In a process of its own: the stub in the model's place has no shapes to check."""
-    command = [sys.executable, "-m", "benchmarks.speculation.host", "--smoke"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found = {name: one for line in said.splitlines() for name, one in json.loads(line).items()}
-    assert list(found) == [f"{drafter}, 2 running" for drafter in host.DRAFTERS]
-    for name, one in found.items():
-        plain = name.startswith("none")
-        assert one["tokens_per_step"] == 2 if plain else one["tokens_per_step"] > 4
-        assert (one["propose_us"] == 0) == plain and one["total_us"] > one["propose_us"]
-        assert one["us_per_token"] == pytest.approx(
-            one["total_us"] / one["tokens_per_step"], rel=0.02
-        )

@@ -10,7 +10,7 @@ import jax_engine
 from benchmarks.compare.environments import FOLDER_VARIABLE, CannotInstall
 from benchmarks.report import load_result
 from benchmarks.vllm_examples.environment import made
-from benchmarks.vllm_tests import __main__ as command
+from benchmarks.vllm_tests import benchmark as command
 from benchmarks.vllm_tests import page, reasons, remote, run
 
 

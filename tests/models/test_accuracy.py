@@ -1,6 +1,6 @@
 """SmolLM2 prefers the choices that transformers prefers (tests/golden/accuracy.json).
 
-Written by `python -m benchmarks.accuracy --golden`: token ids of 20 HellaSwag and 20 TruthfulQA-MC1
+Written by `python -m benchmarks accuracy --golden`: token ids of 20 HellaSwag and 20 TruthfulQA-MC1
 questions, and transformers' log-likelihood of each choice in float32.
 """
 

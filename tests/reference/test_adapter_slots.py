@@ -69,6 +69,7 @@ def test_a_group_waits_for_a_slot_and_is_not_passed(scheduling: Any) -> None:
         loads.append((output.adapters, [entry.group.request_id for entry in output.scheduled]))
         scheduler.update({entry.seq.seq_id: [5] for entry in output.scheduled})
     assert loads == [([(1, "a")], ["1"]), ([(1, "b")], ["2", "3"])]
+    assert scheduler.slots.names == ["b"]
 
 
 def test_who_ends_while_it_waits_used_no_slot() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.server_soak import client, lives
-from benchmarks.server_soak.__main__ import memory, run, settings_of
 from benchmarks.server_soak.asks import Ask
+from benchmarks.server_soak.benchmark import memory, run, settings_of
 from benchmarks.server_soak.client import Answer, Manner
 from benchmarks.server_soak.judge import problems
 from jax_engine import SamplingParams

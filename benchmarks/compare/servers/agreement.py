@@ -1,7 +1,5 @@
 """Do `jax-engine bench serve` and `vllm bench serve` measure the same of one server?
 
-    python -m benchmarks.compare.servers.agreement --save
-
 Both clients take turns at one server of ours, and at one that keeps time (`paced`), where what they
 should measure is known. They draw prompts and arrivals by generators of their own, so a figure
 differs by chance too: pairs are many, and their median counts.
@@ -12,17 +10,19 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.compare.__main__ import settings_for
+from benchmarks.compare.benchmark import settings_for
 from benchmarks.compare.environments import folder
-from benchmarks.compare.servers.__main__ import checkpoint_with_tokenizer
+from benchmarks.compare.servers.benchmark import checkpoint_with_tokenizer
 from benchmarks.compare.servers.paced import FIRST_S, NEXT_S
 from benchmarks.compare.servers.server import KINDS, MODEL, Kind, Server, python_of
-from benchmarks.report import ROOT, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import ROOT
 from jax_engine.models.registry import config_from_hf
 
 # `vllm bench serve` itself does not start from the package of the CPU build.
@@ -112,30 +112,28 @@ def _row(runs: dict[str, list[dict[str, Any]]], figure: str) -> dict[str, float]
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=5, help="of runs, for each load")
-    parser.add_argument("--requests", type=int, default=48, help="of a run")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     model = checkpoint_with_tokenizer()
     config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
     settings = settings_for(config, model, "bfloat16", smoke=False)
-    result: dict[str, Any] = {}
     for name, kind in (("jax-engine", KINDS["ours"]), ("keeps time", PACED)):
         server = Server(kind, sys.executable, settings, folder() / "logs" / "agreement.log")
         try:
             found = compare(model, server, args.pairs, args.requests)
         finally:
             server.close()
-        result |= {f"{name}, {load}": rows for load, rows in found.items()}
-    for load in LOADS:
-        for figure, true in true_means().items():
-            result[f"keeps time, {load}"][figure]["true"] = true
-    print(json.dumps(result, indent=1))
-    if args.save:
-        write_result("serve_agreement", result, arguments=args, headline=headline(result))
+        yield {f"{name}, {load}": rows for load, rows in found.items()}
+    true = {figure: {"true": mean} for figure, mean in true_means().items()}
+    yield {f"keeps time, {load}": true for load in LOADS}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--pairs", type=int, default=5, help="of runs, for each load"),
+        flag("--requests", type=int, default=48, help="of a run"),
+    ),
+    needs="vLLM's CPU build, whose client it runs",
+    headline=lambda args, found: headline(found),
+    files=lambda args, found: {"serve_agreement": found},
+)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
+from benchmarks.markdown import Column, grid, named, table, words
 
 # The ratio that each measurement is about.
 RATIOS = (
@@ -16,7 +17,7 @@ RATIOS = (
 
 def engine_lines(models: dict[str, Any]) -> list[str]:
     """All of it, a line each."""
-    lines = _ratios(models)
+    lines = [_ratios(models)]
     for name, parts in models.items():
         lines += ["", f"## {name}"]
         for part, found in parts.items():
@@ -24,19 +25,20 @@ def engine_lines(models: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _ratios(models: dict[str, Any]) -> list[str]:
+def _ratios(models: dict[str, Any]) -> str:
     """One row a ratio and model: measured, expected, aim."""
-    lines = ["| model | what | measured | expected | aim |", "|---|---|---:|---:|---:|"]
+    rows = []
     for name, parts in models.items():
         for part, key, title in RATIOS:
             if key in parts.get(part, {}):
-                expected = EXPECTED.get((name, part, key), "")
-                aim = AIMS.get((part, key), "")
-                lines.append(f"| {name} | {title} | {parts[part][key]} | {expected} | {aim} |")
+                expected, aim = EXPECTED.get((name, part, key)), AIMS.get((part, key))
+                rows.append((name, title, parts[part][key], expected, aim))
         for case, found in parts.get("host time hidden", {}).items():
             title = f"host time hidden, {case.replace('_', ' ')}, %"
-            lines.append(f"| {name} | {title} | {found['hidden_percent']} | | |")
-    return lines
+            rows.append((name, title, found["hidden_percent"], None, None))
+    keys = ("model", "what", "measured", "expected", "aim")
+    columns = [Column(key, key, left=key in ("model", "what")) for key in keys]
+    return table(columns, [dict(zip(keys, row, strict=True)) for row in rows])
 
 
 def _part(part: str, found: dict[str, Any]) -> list[str]:
@@ -44,33 +46,36 @@ def _part(part: str, found: dict[str, Any]) -> list[str]:
         return [line for case, one in found.items() for line in _profile(case, one)]
     if part == "graphs":
         return [line for case, one in found.items() for line in _ways(case, one)]
-    lines = ["| figure | value |", "|---|---:|"]
+    rows = []
     for key, value in found.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
         for name, figure in inner:
             label = f"{key}: {name}" if name else key
             shown = f"{figure:,}" if isinstance(figure, (int, float)) else figure
-            lines.append(f"| {label.replace('_', ' ')} | {shown} |")
-    return lines
+            rows.append((label.replace("_", " "), shown))
+    return [grid(("figure", "value"), rows)]
 
 
 def _profile(case: str, found: dict[str, Any]) -> list[str]:
-    lines = [
+    said = (
         f"{case}: {found['device_ms']} ms on the device, {found['without_command_buffers_ms']} "
-        "without command buffers, as profiled",
-        "",
-        "| part | ms | bound, ms |",
-        "|---|---:|---:|",
+        "without command buffers, as profiled"
+    )
+    columns = [
+        words("part"),
+        Column("ms", "ms"),
+        Column("bound, ms", lambda row: row.get("bound_ms")),
     ]
-    for part, figures in found["parts"].items():
-        lines.append(f"| {part} | {figures['ms']} | {figures.get('bound_ms', '')} |")
-    return [*lines, ""]
+    return [said, "", table(columns, named(found["parts"])), ""]
 
 
 def _ways(case: str, found: dict[str, Any]) -> list[str]:
     """Each way to make graphs: milliseconds a step, and until the host has started one."""
-    columns = ("ms", "enqueue_ms", "queued_ms", "compile_s")
-    lines = [f"| {case} | ms | ms to enqueue | behind others | s to compile |", "|---" * 5 + "|"]
-    for way, one in found.items():
-        lines.append(f"| {way} | " + " | ".join(str(one.get(key, "")) for key in columns) + " |")
-    return [*lines, ""]
+    heads = {
+        "ms": "ms",
+        "ms to enqueue": "enqueue_ms",
+        "behind others": "queued_ms",
+        "s to compile": "compile_s",
+    }
+    columns = [Column(head, lambda row, key=key: row.get(key)) for head, key in heads.items()]
+    return [table([words(case), *columns], named(found)), ""]

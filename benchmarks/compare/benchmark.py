@@ -1,18 +1,15 @@
 """The same requests through this engine and through its peers, taking turns on one machine.
 
-    python -m benchmarks.compare --workloads W1,W2 --peers vllm,transformers --dtypes float32
-    python -m benchmarks.compare --smoke        tiny, our engine only: does everything fit together
+    python -m benchmarks compare --workloads W1,W2 --peers vllm,transformers --dtypes float32
 
 Each peer runs in an environment of its own, installed when it is missing, under .venv-peers (or
-$JAX_ENGINE_PEERS). Every workload starts with an unmeasured pass. Results go to
-benchmarks/results/compare_WORKLOAD_DTYPE.json, one file each.
+$JAX_ENGINE_PEERS). Every workload starts with an unmeasured pass, and has a result of its own.
 """
 
 import argparse
 import json
-import signal
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from benchmarks.compare.passes import requests_of, summary, take_turns
 from benchmarks.compare.session import PeerFailed, Session
 from benchmarks.compare.table import headline
 from benchmarks.compare.workloads import WORKLOADS, Scale
-from benchmarks.report import RESULTS, write_result
+from benchmarks.registry import Benchmark, Figures, flag, names_of, positive
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.registry import config_from_hf
 
@@ -73,6 +70,13 @@ class Running:
             self.sessions.pop(name).close()
             self.failures[name] = why
 
+    def told(self) -> Figures:
+        """What a result says of all: why some did not run, and the versions of the others."""
+        return {
+            "failures": {name: {"failure": why} for name, why in self.failures.items()},
+            "versions": {name: one.versions for name, one in self.sessions.items()},
+        }
+
     def close(self) -> None:
         for session in self.sessions.values():
             session.close()
@@ -106,88 +110,40 @@ def compare(
     }
 
 
-def names_of(known: Any, least: int = 1) -> Any:
-    """A type for argparse: known names with commas between them."""
-
-    def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        if len(names) < least:
-            raise argparse.ArgumentTypeError(f"name one at least: {', '.join(known)}")
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r}; known: {', '.join(known)}")
-        return names
-
-    return parse
-
-
-def positive(kind: Any) -> Any:
-    """A type for argparse: a number above 0."""
-
-    def parse(text: str) -> Any:
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
-        return value
-
-    parse.__name__ = kind.__name__  # what argparse calls it where the text is no number
-    return parse
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with tempfile.TemporaryDirectory() as scratch:
+        if args.smoke:
+            model = checkpoint.tiny_directory(Path(scratch) / "tiny")
+        else:
+            model = checkpoint.hf_directory(folder() / "checkpoints")
+        config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
+        for dtype in args.dtypes:
+            print(dtype, flush=True)
+            running = Running([OURS, *args.peers], settings_for(config, model, dtype, args.smoke))
+            try:
+                for name in args.workloads:
+                    yield {f"{name}_{dtype}": compare(args, config, dtype, name, running)}
+            finally:
+                running.close()
 
 
-def parse_args() -> argparse.Namespace:
-    others = [name for name in PEERS if name != OURS]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--workloads", type=names_of(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--peers", type=names_of(others, 0), default=others)
-    parser.add_argument(
-        "--dtypes", type=names_of(("float32", "bfloat16")), default=["float32", "bfloat16"]
-    )
-    count, rate = positive(int), positive(float)
-    parser.add_argument("--runs", type=count, default=3, help="measured passes of each peer")
-    parser.add_argument("--requests", type=count, default=64, help="of W3 and W4")
-    parser.add_argument("--rate", type=rate, default=0.15, help="arrivals a second in W4")
-    parser.add_argument("--output", type=Path, help="folder of the results (benchmarks/results)")
-    parser.add_argument(
-        "--smoke", action="store_true", help="a tiny random model, short workloads, no bounds kept"
-    )
-    return parser.parse_args()
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    return {f"compare_{case}": one for case, one in found.items()}
 
 
-def run_all(args: argparse.Namespace, model: Path) -> None:
-    config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
-    for dtype in args.dtypes:
-        print(dtype, flush=True)
-        settings = settings_for(config, model, dtype, args.smoke)
-        running = Running([OURS, *args.peers], settings)
-        try:
-            for name in args.workloads:
-                result = compare(args, config, dtype, name, running)
-                path = (args.output or RESULTS) / f"compare_{name}_{dtype}.json"
-                write_result(
-                    f"compare_{name}_{dtype}",
-                    result,
-                    path,
-                    arguments={k: v for k, v in vars(args).items() if k != "output"},
-                    headline=headline(result),
-                )
-        finally:
-            running.close()
-
-
-def main() -> None:
-    args = parse_args()
-    # As Ctrl-C does: a peer that is left behind is stopped, and would hold its memory for ever.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if args.smoke:
-        args.peers, args.runs, args.dtypes = [], 1, args.dtypes[:1]
-        with tempfile.TemporaryDirectory() as scratch:
-            args.output = args.output or Path(scratch)
-            run_all(args, checkpoint.tiny_directory(Path(scratch) / "tiny"))
-        return
-    run_all(args, checkpoint.hf_directory(folder() / "checkpoints"))
-
-
-if __name__ == "__main__":
-    main()
+OTHERS = [name for name in PEERS if name != OURS]
+DTYPES = ["float32", "bfloat16"]
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--workloads", type=names_of(WORKLOADS), default=list(WORKLOADS)),
+        flag("--peers", type=names_of(OTHERS, 0), default=OTHERS),
+        flag("--dtypes", type=names_of(DTYPES), default=DTYPES),
+        flag("--runs", type=positive(int), default=3, help="measured passes of each peer"),
+        flag("--requests", type=positive(int), default=64, help="of W3 and W4"),
+        flag("--rate", type=positive(float), default=0.15, help="arrivals a second in W4"),
+    ),
+    smoke={"peers": [], "runs": 1, "dtypes": DTYPES[:1]},
+    headline=lambda args, one: headline(one),
+    files=files,
+)

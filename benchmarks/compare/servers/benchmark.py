@@ -1,23 +1,22 @@
 """Our server beside vLLM's and our own LLM.generate: start, W1, rates, long prompts, 1,000 streams.
 
-    python -m benchmarks.compare.servers                  both, in bfloat16: about ten minutes
-    python -m benchmarks.compare.servers --servers ours   ours alone
-    python -m benchmarks.compare.servers --smoke          tiny, ours alone: does all fit together
+    python -m benchmarks compare.servers --servers        ours alone
 
-Servers take turns, each with the same requests. docs/serving.md shows the results, which go to
-benchmarks/results/servers_DTYPE.json. vLLM is installed as `benchmarks.compare` does.
+Servers take turns, each with the same requests; docs/serving.md shows the results. vLLM is
+installed as `benchmarks.compare` does.
 """
 
 import argparse
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.compare import checkpoint, quiet
-from benchmarks.compare.__main__ import TINY_SCALE, settings_for
+from benchmarks.compare.benchmark import TINY_SCALE, settings_for
 from benchmarks.compare.environments import OURS, Peer, folder
 from benchmarks.compare.metrics import figures as offline_figures
 from benchmarks.compare.passes import one_pass, requests_of
@@ -25,36 +24,20 @@ from benchmarks.compare.servers import load
 from benchmarks.compare.servers.server import KINDS, Server, python_of
 from benchmarks.compare.session import Session
 from benchmarks.compare.workloads import Scale
-from benchmarks.report import RESULTS, write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from jax_engine.models.registry import config_from_hf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 
 WHOLE = "_whole"  # requests that do not stream
 GENERATE = Peer("LLM.generate", "ours_generate.py")
+OTHERS = [name for name in KINDS if name != OURS]
 type Table = dict[str, dict[str, Any]]
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare.servers", description=(__doc__ or "").splitlines()[0]
-    )
-    add = parser.add_argument
-    add("--servers", nargs="+", choices=list(KINDS), default=list(KINDS))
-    add("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
-    add("--runs", type=int, default=3, help="measured passes of W1 (%(default)s)")
-    add("--starts", type=int, default=2, help="measured starts (%(default)s)")
-    add("--rates", type=float, nargs="+", default=[2.0, 4.0, 6.0, 10.0], help="requests a second")
-    add("--requests", type=int, default=64, help="at each rate (%(default)s)")
-    add("--streams", type=int, default=1000, help="open at once (%(default)s)")
-    add("--output", type=Path, help="of the result (benchmarks/results/servers_DTYPE.json)")
-    add("--smoke", action="store_true", help="a tiny random model, short workloads")
-    return parser.parse_args()
 
 
 def started(args: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[str, Server], Table]:
     """Running servers and their starts. The first start, which fills caches, is not measured."""
     running, starts = dict[str, Server](), dict[str, Any]()
-    for name in args.servers:
+    for name in (OURS, *args.servers):
         python, log = python_of(KINDS[name]), folder() / "logs" / f"server-{name}.log"
         seconds = []
         for number in range(args.starts + 1):
@@ -166,37 +149,31 @@ def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Tab
     return found
 
 
-def run_all(args: argparse.Namespace, model: Path) -> None:
-    config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
-    settings = settings_for(config, model, args.dtype, args.smoke)
-    running, starts = started(args, settings)
-    offline = None
-    try:
-        offline = Session(
-            GENERATE, python_of(KINDS[OURS]), settings, folder() / "logs" / "generate.log"
-        )
-        offline.pause()
-        w1 = measure_w1(args, running, offline)
-        offline.close()
-        result = {
-            "dtype": args.dtype,
-            "goodput": load.GOODPUT,
-            "streams": args.streams,
-            "start": starts,
-            "W1": w1,
-            "rates": measure_rates(args, running),
-            "beside_prompts": measure_beside_prompts(args, running),
-            "open_streams": measure_streams(args, running),
-        }
-    finally:
-        for one in (*running.values(), offline):
-            if one is not None:
-                one.close()
-    path = args.output or RESULTS / f"servers_{args.dtype}.json"
-    write_result(path.stem, result, path, arguments=args, headline=headline(result))
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with tempfile.TemporaryDirectory() as scratch:
+        model = tiny(Path(scratch) / "tiny") if args.smoke else checkpoint_with_tokenizer()
+        config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
+        settings = settings_for(config, model, args.dtype, args.smoke)
+        running, starts = started(args, settings)
+        offline = None
+        try:
+            yield {"dtype": args.dtype, "goodput": load.GOODPUT, "streams": args.streams}
+            yield {"start": starts}
+            python = python_of(KINDS[OURS])
+            offline = Session(GENERATE, python, settings, folder() / "logs" / "generate.log")
+            offline.pause()
+            yield {"W1": measure_w1(args, running, offline)}
+            offline.close()
+            yield {"rates": measure_rates(args, running)}
+            yield {"beside_prompts": measure_beside_prompts(args, running)}
+            yield {"open_streams": measure_streams(args, running)}
+        finally:
+            for one in (*running.values(), offline):
+                if one is not None:
+                    one.close()
 
 
-def headline(result: dict[str, Any]) -> dict[str, str]:
+def headline(args: argparse.Namespace, result: Figures) -> dict[str, str]:
     """The row of docs/measured.md."""
     w1, start = result["W1"], result["start"]
     mine = w1[OURS]
@@ -208,20 +185,6 @@ def headline(result: dict[str, Any]) -> dict[str, str]:
         text += f", {w1['vllm']['ours_over_this']:.2f}x {KINDS['vllm'].title}"
     text += f"; ready after {start[OURS]['warm_ready_s']} s"
     return {f"W1 over HTTP in {result['dtype']}": text}
-
-
-def main() -> None:
-    args = parse_args()
-    if OURS not in args.servers:
-        raise SystemExit("--servers: ours is what the others are compared with")
-    if args.smoke:
-        args.servers, args.runs, args.starts, args.rates = [OURS], 1, 0, [50.0]
-        args.requests, args.streams = min(args.requests, 16), min(args.streams, 100)
-        with tempfile.TemporaryDirectory() as scratch:
-            args.output = args.output or Path(scratch) / "servers.json"
-            run_all(args, tiny(Path(scratch) / "tiny"))
-        return
-    run_all(args, checkpoint_with_tokenizer())
 
 
 def checkpoint_with_tokenizer() -> Path:
@@ -241,5 +204,20 @@ def tiny(model: Path) -> Path:
     return model
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--servers", nargs="*", choices=OTHERS, default=OTHERS, help="beside ours"),
+        flag("--dtype", choices=("bfloat16", "float32"), default="bfloat16"),
+        flag("--runs", type=int, default=3, help="measured passes of W1 (%(default)s)"),
+        flag("--starts", type=int, default=2, help="measured starts (%(default)s)"),
+        flag("--rates", type=float, nargs="+", default=[2.0, 4.0, 6.0, 10.0], help="a second"),
+        flag("--requests", type=int, default=64, help="at each rate (%(default)s)"),
+        flag("--streams", type=int, default=1000, help="open at once (%(default)s)"),
+    ),
+    smoke={
+        "servers": [], "runs": 1, "starts": 0, "rates": [50.0], "requests": 16, "streams": 40,
+    },
+    headline=headline,
+    files=lambda args, found: {f"servers_{args.dtype}": found},
+)  # fmt: skip

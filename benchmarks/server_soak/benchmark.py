@@ -1,7 +1,7 @@
 """A server under thousands of requests: what is left afterwards, and was every answer right?
 
-    python -m benchmarks.server_soak --requests 10000 --save           a tiny model
-    python -m benchmarks.server_soak --requests 3000 --smollm2 --save  the default model, float32
+    python -m benchmarks server_soak --requests 10000 --save           a tiny model
+    python -m benchmarks server_soak --requests 3000 --smollm2 --save  the default model, float32
 
 Streams and whole answers, with several samples, seeds and stop strings; clients that leave, that
 read slowly, that send half of a request, too much, or nonsense. Half of the requests go to servers
@@ -10,23 +10,22 @@ Every answer is compared with that of `LLM.generate`, a part of one with its beg
 """
 
 import argparse
-import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.server_soak.judge import problems
 from benchmarks.server_soak.lives import Soak
-from benchmarks.soak import CACHED_WORDS, LIMITS, write_model
+from benchmarks.soak import CACHED_WORDS, LIMITS
+from benchmarks.tiny import write_model
 from jax_engine import LLM
 
-LOOKS, WARM_SHARE = 10, 0.2
+WARM_SHARE = 0.2
 
 
-def run(
+def soaked(
     settings: dict[str, Any],
     requests: int,
     kills: int,
@@ -81,31 +80,42 @@ def settings_of(folder: Path, smollm2: bool) -> dict[str, Any]:
     return LIMITS | {"model": str(folder), "load_format": "dummy"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--smollm2", action="store_true", help="not a tiny model")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    started = time.monotonic()
+def run(args: argparse.Namespace) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings = settings_of(Path(folder), args.smollm2)
         log = Path(folder) / "server.log"
-        result = run(settings, args.requests, args.kills, 60, log, LOOKS, CACHED_WORDS)
-    broken = result["broken"]
-    print(f"{ {key: one for key, one in result.items() if key not in ('broken', 'looks')} }")
-    print(f"{len(broken)} wrong in {time.monotonic() - started:.0f} s", *broken[:10], sep="\n")
-    if args.save:
-        result["broken"] = len(broken)
-        model, name = ("SmolLM2", "_smollm2") if args.smollm2 else ("a tiny model", "")
-        what = f"a server under {result['requests']:,} requests, its engine killed "
-        what += f"{result['kills']} times, {model}: wrong answers; growth of memory, API and engine"
-        figure = f"{len(broken)}; {result['api_growth_percent']} %, "
-        figure += f"{result['engine_growth_percent']} %"
-        write_result(f"server_soak{name}", result, arguments=args, headline={what: figure})
-    sys.exit(1 if broken else 0)
+        words = 0 if args.smoke else CACHED_WORDS
+        return soaked(settings, args.requests, args.kills, 60, log, args.looks, words)
 
 
-if __name__ == "__main__":
-    main()
+def wrong(found: Figures) -> str:
+    broken = found["broken"]
+    return "\n".join([f"{len(broken)} wrong", *broken[:10]]) if broken else ""
+
+
+def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
+    name = "server_soak_smollm2" if args.smollm2 else "server_soak"
+    return {name: found | {"broken": len(found["broken"])}}
+
+
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    model = "SmolLM2" if args.smollm2 else "a tiny model"
+    what = f"a server under {found['requests']:,} requests, its engine killed {found['kills']} "
+    what += f"times, {model}: wrong answers; growth of memory, API and engine"
+    figure = f"{found['broken']}; {found['api_growth_percent']} %, "
+    return {what: f"{figure}{found['engine_growth_percent']} %"}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--requests", type=int, default=10_000),
+        flag("--kills", type=int, default=10),
+        flag("--looks", type=int, default=10, help="at memory, on the way"),
+        flag("--smollm2", action="store_true", help="not a tiny model"),
+    ),
+    smoke={"requests": 40, "kills": 1, "looks": 2},
+    headline=headline,
+    files=files,
+    wrong=wrong,
+)

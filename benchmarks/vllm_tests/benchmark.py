@@ -1,7 +1,7 @@
 """Runs vLLM's tests of its server against `jax-engine serve`, and says which fail.
 
-    python -m benchmarks.vllm_tests FOLDER --save
-    python -m benchmarks.vllm_tests FOLDER --only tokenize --python OTHER/bin/python
+    python -m benchmarks vllm_tests FOLDER --save
+    python -m benchmarks vllm_tests FOLDER --only tokenize --python OTHER/bin/python
 
 FOLDER is vLLM's source distribution, unpacked. The tests run as they are, each file in its own
 process, with servers of SmolLM2 in place of those that `vllm serve` would start.
@@ -11,11 +11,12 @@ import argparse
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.compare.environments import folder
-from benchmarks.report import RESULTS, load_result, write_result
+from benchmarks.registry import Benchmark, Figures, flag
 from benchmarks.vllm_examples.models import KINDS, local_directory
 from benchmarks.vllm_tests.environment import interpreter
 from benchmarks.vllm_tests.reasons import out, why
@@ -29,7 +30,6 @@ OTHERS = {
     "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
     "boltuix/NeuroBERT-NER": _LABELS,
 }
-NAME = "vllm_tests"
 LONGEST = 500  # tokens of an answer whose test names no number
 
 
@@ -46,15 +46,6 @@ def _of_file(path: str, lines: list[dict[str, str]]) -> dict[str, Any]:
             skipped.append({"test": test, "reason": line["said"]})
     passed = sum(line["outcome"] == "passed" for line in lines)
     return {"path": path, "passed": passed, "failed": failed, "skipped": skipped}
-
-
-def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """These, and what was saved of files that were not run now."""
-    paths = {one["path"] for one in found}
-    if (RESULTS / f"{NAME}.json").exists():
-        saved = load_result(NAME)["result"]["files"]
-        found = found + [one for one in saved if one["path"] not in paths and not out(one["path"])]
-    return sorted(found, key=lambda one: str(one["path"]))
 
 
 def _models(place: Path) -> dict[str, str]:
@@ -78,20 +69,11 @@ def _with_a_length(model: Path) -> Path:
     return folder
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", type=Path, help="vLLM's source distribution, unpacked")
-    parser.add_argument("--python", help="the interpreter of the tests; one is made if not given")
-    parser.add_argument("--only", default="", help="paths with this; of others, the saved stays")
-    parser.add_argument("--limit", type=int, default=300, help="seconds for one test")
-    parser.add_argument(
-        "--keep", type=Path, help="a folder for what the tests say; a file that is there is not run"
-    )
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    source = args.source.absolute()
-    python = args.python or interpreter()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    source = args.folder.absolute()
+    python = str(args.python or interpreter())
     models = _models((folder() / "vllm-examples").absolute())
+    not_run = {path: out(path) for path in files(source) if out(path)}
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         logs = (args.keep or Path(temporary)).absolute()
@@ -103,17 +85,29 @@ def main() -> None:
             )
             print(path, dict(Counter(line["outcome"] for line in lines)), flush=True)
             found.append(_of_file(path, lines))
-    if args.save:
-        not_run = {path: out(path) for path in files(source) if out(path)}
-        version = source.name.partition("-")[2]
-        result = {
-            "vllm": version,
-            "files": _merged(found),
-            "not_run": not_run,
-        }
-        command = f"python -m benchmarks.{NAME} FOLDER --save"
-        write_result(NAME, result, arguments={"limit": args.limit}, command=command)
+            version = source.name.partition("-")[2]
+            yield {"vllm": version, "files": list(found), "not_run": not_run}
 
 
-if __name__ == "__main__":
-    main()
+def merge(args: argparse.Namespace, saved: Figures, new: Figures) -> Figures:
+    """Of files that were not run now, what was saved stays."""
+    paths = {one["path"] for one in new["files"]}
+    others = [one for one in saved["files"] if one["path"] not in paths and not out(one["path"])]
+    every = sorted([*new["files"], *others], key=lambda one: str(one["path"]))
+    return new | {"files": every}
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("folder", type=Path, help="vLLM's source distribution, unpacked"),
+        flag("--python", type=Path, help="the interpreter of the tests; one is made if not given"),
+        flag("--only", default="", help="paths with this; of others, the saved stays"),
+        flag("--limit", type=int, default=300, help="seconds for one test"),
+        flag("--keep", type=Path,
+             help="a folder for what the tests say; a file that is there is not run"),
+    ),
+    needs="vLLM's source distribution",
+    merge=merge,
+    show=lambda part: "",
+)  # fmt: skip

@@ -1,7 +1,6 @@
 """Accuracy by length-normalised log-likelihood, beside transformers (the slides' ARC table).
 
-    python -m benchmarks.accuracy --save
-    python -m benchmarks.accuracy --questions 10 --no-transformers
+    python -m benchmarks accuracy --questions 10 --no-transformers
 
 Of each question's choices the one with the highest mean log-probability a token is taken. Both
 sides get the same token ids and the same float32 weights, so they must take the same choice, but
@@ -12,15 +11,17 @@ difference is a failure. `--golden` keeps what transformers says for the tests.
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.questions import TASKS, Question, Row, questions, rows
+from benchmarks.accuracy.questions import EXAMPLES, TASKS, Question, Row, questions, rows
 from benchmarks.compare.checkpoint import hf_directory
 from benchmarks.compare.environments import PEERS, folder, interpreter
-from benchmarks.report import ROOT, write_result
+from benchmarks.registry import Benchmark, Figures, flag
+from benchmarks.report import ROOT
+from benchmarks.tiny import measured_llm
 from jax_engine import LLM
 
 MARGIN = 1e-3  # of mean log-probabilities: below it rounding may decide
@@ -101,36 +102,45 @@ def write_golden(task: str, asked: list[Question], batch: list[Row], sums: list[
     GOLDEN.write_text(json.dumps(known, separators=(",", ":")) + "\n", "utf-8")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--questions", type=int, default=100, help="of each task")
-    parser.add_argument("--no-transformers", action="store_true")
-    parser.add_argument("--golden", action="store_true", help=f"write {GOLDEN.name}")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
-    llm = LLM(dtype="float32", max_model_len=1024)
-    tokenizer, result, headline = llm.get_tokenizer(), {}, {}
-    for task in TASKS:
-        asked = questions(task)[: args.questions]
-        batch = [row for question in asked for row in rows(question, tokenizer)]
-        ours = means(asked, batch, our_scores(llm, batch))
-        theirs, versions = None, {}
-        if not args.no_transformers:
-            sums, versions = transformers_scores(batch)
-            theirs = means(asked, batch, sums)
-            if args.golden:
-                write_golden(task, asked, batch, sums)
-        result[task] = compare(asked, ours, theirs) | {"peer_versions": versions}
-        print(task, json.dumps(result[task], indent=1))
-        text = f"{result[task]['ours_percent']} %"
-        if theirs is not None:
-            text += f"; transformers {result[task]['transformers_percent']} %"
-        headline[f"{task}, {len(asked)} questions, SmolLM2 in float32"] = text
-    if args.save:
-        write_result("accuracy", result, arguments=args, headline=headline)
-    if any(one.get("other_answers") for one in result.values()):
-        sys.exit("answers differ by more than rounding")
+def run(args: argparse.Namespace) -> Iterator[Figures]:
+    with measured_llm(args, dtype="float32", max_model_len=1024) as llm:
+        tokenizer = llm.get_tokenizer()
+        for task in TASKS:
+            asked = (EXAMPLES if args.smoke else questions(task))[: args.questions]
+            batch = [row for question in asked for row in rows(question, tokenizer)]
+            ours = means(asked, batch, our_scores(llm, batch))
+            theirs, versions = None, {}
+            if not args.no_transformers:
+                sums, versions = transformers_scores(batch)
+                theirs = means(asked, batch, sums)
+                if args.golden:
+                    write_golden(task, asked, batch, sums)
+            yield {task: compare(asked, ours, theirs) | {"peer_versions": versions}}
 
 
-if __name__ == "__main__":
-    main()
+def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
+    rows = {}
+    for task, one in found.items():
+        text = f"{one['ours_percent']} %"
+        if "transformers_percent" in one:
+            text += f"; transformers {one['transformers_percent']} %"
+        rows[f"{task}, {one['questions']} questions, SmolLM2 in float32"] = text
+    return rows
+
+
+def wrong(found: Figures) -> str:
+    others = any(one.get("other_answers") for one in found.values())
+    return "answers differ by more than rounding" if others else ""
+
+
+BENCHMARK = Benchmark(
+    run,
+    flags=(
+        flag("--questions", type=int, default=100, help="of each task"),
+        flag("--no-transformers", action="store_true"),
+        flag("--golden", action="store_true", help=f"write {GOLDEN.name}"),
+    ),
+    smoke={"no_transformers": True},
+    headline=headline,
+    wrong=wrong,
+)

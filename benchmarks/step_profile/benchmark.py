@@ -1,21 +1,18 @@
 """Where the time of a step goes: the host's parts, the device's, and what the machine could do.
 
-    python -m benchmarks.step_profile            prints the tables
-    python -m benchmarks.step_profile --save     and keeps them in benchmarks/results/
-    python -m benchmarks.step_profile --smoke    a tiny model, two small steps
-
 The host's parts are timed without the profiler. The device's come from a trace of JAX's profiler,
 in which each instant goes to the part at work (`trace.attribute`).
 """
 
 import argparse
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from benchmarks.engines import smollm2_engine, write_kv_cache
-from benchmarks.report import write_result
+from benchmarks.registry import Benchmark, Figures
 from benchmarks.step_profile.bounds import Machine, bound_ms, measure_machine, work
 from benchmarks.step_profile.cases import HOST, Case, medians
 from benchmarks.step_profile.parts import PARTS, parts_of_instructions
@@ -66,20 +63,7 @@ def profile(case: Case, machine: Machine) -> dict[str, Any]:
     }
 
 
-def show(name: str, found: dict[str, Any]) -> None:
-    print(f"\n{name}: a step takes {found['step_ms']} ms, its parts {found['sum_of_parts_ms']}")
-    for part, figures in found["parts"].items():
-        limit = f"{figures['bound_ms']:>9.2f}" if "bound_ms" in figures else ""
-        print(f"  {part:24}{figures['ms']:>9.2f} ms{figures['percent']:>7.1f} %{limit}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.step_profile", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--smoke", action="store_true", help="a tiny model, two small steps")
-    parser.add_argument("--save", action="store_true")
-    args = parser.parse_args()
+def run(args: argparse.Namespace) -> Iterator[Figures]:
     # A program from the cache may carry the names that it was compiled with, or none.
     jax.config.update("jax_enable_compilation_cache", False)
     settings: dict[str, Any] = {
@@ -92,19 +76,13 @@ def main() -> None:
     settings |= {"num_gpu_blocks_override": 256} if args.smoke else {"dtype": "float32"}
     engine = smollm2_engine(args.smoke, **settings)
     machine = Machine(1e10, 1e11) if args.smoke else measure_machine()
-    write_kv_cache(engine)
-    result: dict[str, Any] = {}
-    for name, case in cases(engine, args.smoke).items():
-        result[name] = profile(case, machine)
-        show(name, result[name])
-    rates = {
+    yield {
         "read_bandwidth_gb_per_s": round(machine.bandwidth / 1e9, 1),
         "matrix_rate_gflop_per_s": round(machine.matrix_rate / 1e9, 1),
     }
-    print(rates)
-    if args.save:
-        write_result("step_profile", rates | result, arguments=args)
+    write_kv_cache(engine)
+    for name, case in cases(engine, args.smoke).items():
+        yield {name: profile(case, machine)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(run)
