@@ -233,10 +233,6 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
         yield {"2048_by_8192": part}
 
 
-def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
-    return {of_processor("linear"): found}
-
-
 def numbers(name: str, *default: int) -> Flag:
     return flag(name, type=int, nargs="+", default=list(default))
 
@@ -259,5 +255,5 @@ BENCHMARK = Benchmark(
         "wide_rows": [1],
         "seconds": 0.0,
     },
-    files=files,
+    files=lambda args, found: {of_processor("linear"): found},
 )

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.registry import Benchmark, Figures, flag, lines, positive
+from benchmarks.tiny import measured_model
 from jax_engine import LLM, SamplingParams
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"

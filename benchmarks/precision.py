@@ -97,16 +97,14 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
                 continue  # the tiny model has no file
             print(f"loading {name}", flush=True)
             sizes = {"max_model_len": args.longest}
-            if not args.smoke:
+            if args.smoke:
+                sizes["max_num_seqs"] = 16
+            else:
                 sizes["kv_cache_memory_bytes"] = 2**30 if "kv" in name else 2**31
             llms[name] = LLM(dtype="bfloat16", **sizes, **settings, **model)
         for name, work in WORKS.items():
             if work.prompt + work.output <= args.longest:
                 yield {name: measure(work, llms, args.runs)}
-
-
-def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
-    return {of_processor("precision"): found}
 
 
 BENCHMARK = Benchmark(
@@ -116,5 +114,5 @@ BENCHMARK = Benchmark(
         flag("--longest", type=int, default=2112, help="tokens; longer requests are left out"),
     ),
     smoke={"runs": 1, "longest": 192},
-    files=files,
+    files=lambda args, found: {of_processor("precision"): found},
 )

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 from benchmarks.machine_limits import read_bandwidth
 from benchmarks.registry import Benchmark, Figures, flag
@@ -22,6 +24,7 @@ from jax_engine import LLM, SamplingParams
 PROMPT = "Once upon a time, there was a little robot who"
 CHILD = """
 import time
+from collections.abc import Iterator
 started = time.time()
 from jax_engine import LLM, SamplingParams
 llm = LLM(**%r)

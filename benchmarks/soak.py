@@ -218,10 +218,6 @@ def run(args: argparse.Namespace) -> Figures:
         return summary(soak(engine, args.requests, args.looks))
 
 
-def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
-    return {"soak_smollm2" if args.smollm2 else "soak": found}
-
-
 def headline(args: argparse.Namespace, found: Figures) -> dict[str, str]:
     model = "SmolLM2" if args.smollm2 else "a tiny model"
     what = f"growth of memory over the last nine tenths of {args.requests:,} requests, {model}"
@@ -237,5 +233,5 @@ BENCHMARK = Benchmark(
     ),
     smoke={"requests": 60, "looks": 3},
     headline=headline,
-    files=files,
+    files=lambda args, found: {"soak_smollm2" if args.smollm2 else "soak": found},
 )

@@ -125,10 +125,6 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
         yield {f"{rows}_rows": {f"{name}_ms": round(ms, 2) for name, ms in found.items()}}
 
 
-def files(args: argparse.Namespace, found: Figures) -> dict[str, Figures]:
-    return {of_processor("w8a8"): found}
-
-
 BENCHMARK = Benchmark(
     run,
     flags=(
@@ -137,5 +133,5 @@ BENCHMARK = Benchmark(
         flag("--seconds", type=float, default=6.0, help="for each number of rows"),
     ),
     smoke={"rows": [1], "seconds": 0.0},
-    files=files,
+    files=lambda args, found: {of_processor("w8a8"): found},
 )

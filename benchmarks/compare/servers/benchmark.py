@@ -25,6 +25,7 @@ from benchmarks.compare.servers.server import KINDS, Server, python_of
 from benchmarks.compare.session import Session
 from benchmarks.compare.workloads import Scale
 from benchmarks.registry import Benchmark, Figures, flag
+from jax_engine.commands.bench.benchmark_request import BenchmarkRequest
 from jax_engine.models.registry import config_from_hf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 
@@ -140,7 +141,7 @@ def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Tab
     """Many short requests, all open at once."""
     rng = np.random.default_rng(5)
     prompts = rng.integers(3, _scale(args).vocab_size, size=(args.streams, 8)).tolist()
-    asks = [load.Ask(prompt, 8, 8) for prompt in prompts]
+    asks = [BenchmarkRequest(prompt, 8, 8) for prompt in prompts]
     found = {}
     for name, server in running.items():
         _settle(args)
