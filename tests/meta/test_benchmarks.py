@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import registry, report, soak
+from benchmarks import registry, report, single_stream, soak
 from benchmarks.accuracy import quantised
 from benchmarks.accuracy.questions import Question
 from benchmarks.markdown import Column, grid, named, table, words
@@ -114,6 +114,14 @@ def test_files_merges_and_wrong_results(kept: Any, tmp_path: Path) -> None:
         kept("--save", files=files, merge=merge, wrong=lambda figures: "it is wrong")
     assert [file.name for file in tmp_path.iterdir()] == ["other.json"]
     assert list(json.loads((tmp_path / "other.json").read_text())["result"]) == ["1", "2"]
+
+
+def test_a_machines_first_start_is_a_file_of_its_own() -> None:
+    found = {"first_first_token_s": 40.0, "warm_first_token_s": 3.0}
+    assert single_stream.files(argparse.Namespace(), found) == {
+        "first_start": {"first_first_token_s": 40.0},
+        "single_stream": {"warm_first_token_s": 3.0},
+    }
 
 
 def test_without_a_name_all_are_listed(capsys: Any) -> None:

@@ -87,16 +87,11 @@ def paper_measured(results: Results) -> None:
     assert 50 < tokens < tokens + rest <= 100  # per cent of all slots
 
 
-def single_stream(results: Results) -> None:
-    assert set(results) == {"first_start", "single_stream"}
-
-
 CHECKS: dict[str, Callable[[Results], None]] = {
     "compare": compare,
     "compare.servers": servers,
     "curves": curves,
     "devices": devices,
-    "single_stream": single_stream,
     "speculation.host": speculation_host,
     "step_profile": step_profile,
 }
