@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
 
 
 def show(part: Figures) -> str:
-    """Of the rows, the one that is new."""
+    """The row that is new."""
     return lines(part["attention"][-1] if "attention" in part else part)
 
 

@@ -107,7 +107,7 @@ def experts_table() -> str:
 
 
 def _ratio(one: tuple[str, ...], other: tuple[str, ...]) -> Callable[[Row], float]:
-    """Of the figures at two places of a row."""
+    """The ratio of the figures at two places of a row."""
 
     def of(row: Row) -> float:
         first, second = (reduce(getitem, keys, row) for keys in (one, other))

@@ -86,7 +86,7 @@ class Benchmark:
 
 
 def names() -> list[str]:
-    """Of all benchmarks, found in the text of their modules: nothing is imported."""
+    """All benchmarks, found in the text of their modules: nothing is imported."""
     return sorted(map(_name, filter(_declares, FOLDER.rglob("*.py"))))
 
 

@@ -44,7 +44,7 @@ def of_all(found: list[dict[str, Any]]) -> Figures:
 
 
 def merge(args: argparse.Namespace, saved: Figures, new: Figures) -> Figures:
-    """Of examples that were not run now, what was saved stays."""
+    """Examples that were not run now stay as they were saved."""
     paths = {one["path"] for one in new["examples"]}
     others = [one for one in saved["examples"] if one["path"] not in paths]
     return of_all([*new["examples"], *others]) if args.only else new

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
 
 
 def merge(args: argparse.Namespace, saved: Figures, new: Figures) -> Figures:
-    """Of files that were not run now, what was saved stays."""
+    """Files that were not run now stay as they were saved."""
     paths = {one["path"] for one in new["files"]}
     others = [one for one in saved["files"] if one["path"] not in paths and not out(one["path"])]
     every = sorted([*new["files"], *others], key=lambda one: str(one["path"]))
