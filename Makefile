@@ -22,7 +22,7 @@ help:
 	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
 	@echo "make docs      the documentation into site/; a dead link or heading is an error"
-	@echo "make mutation  plant 3,000 bugs and see that the tests catch them (hours)"
+	@echo "make mutation  plant bugs and see that tests catch them; takes up where it stopped (hours)"
 	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 
 # One stamp for each set of packages: `run` is what the engine needs, the others are extras.
@@ -83,8 +83,11 @@ docs: .venv/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutation: .venv/.installed-test
-	$(BIN)/python -m tests.mutation --jobs $(JOBS)
-	$(BIN)/python -m tests.mutation --generated --again killed,survived --budget 60 --jobs $(JOBS)
+	@status=0; \
+	$(BIN)/python -m tests.mutation --jobs $(JOBS) || status=1; \
+	$(BIN)/python -m tests.mutation --generated --budget 60 --jobs $(JOBS) || status=1; \
+	$(BIN)/python -m tests.mutation --table; \
+	exit $$status
 
 # Apart from .venv, whose JAX would find the CUDA plugin there and look for a GPU at each start.
 .venv-aot/.installed: constraints-aot.txt

@@ -5,9 +5,10 @@ import sys
 
 from tests.mutation import generated_run, sample, table
 from tests.mutation.by_hand import noticed, text_of
-from tests.mutation.generated import FOLDERS, WHOLE
+from tests.mutation.generated import FOLDERS
 from tests.mutation.listed_run import run as run_listed
 from tests.mutation.mutants import MUTANTS
+from tests.mutation.where import SOME, WHOLE
 
 
 def parse_args() -> argparse.Namespace:
@@ -21,16 +22,17 @@ def parse_args() -> argparse.Namespace:
         "--generated",
         nargs="*",
         metavar="FOLDER",
-        help=f"judge those without a verdict, in these folders: {', '.join(FOLDERS)}",
+        help="judge those without a verdict, in these folders; without any: each of "
+        f"{', '.join(WHOLE)}, and {SOME} or more of each other folder ({', '.join(FOLDERS)})",
     )
     rules.add_argument("--budget", type=float, default=20, help="seconds of tests for each")
     rules.add_argument("--again", default="", help='verdicts to judge again: "survived,killed"')
-    rules.add_argument("--draw", type=int, help="so many of each folder, drawn by the seed")
+    rules.add_argument("--draw", type=int, help="so many or more, drawn by the seed")
     rules.add_argument("--tests", nargs="*", help="paths of tests, instead of the folder's own")
     some = parser.add_argument_group("some of both")
     some.add_argument("--sample", type=float, metavar="SECONDS", help="as many as fit in it")
     some.add_argument("--seed", default="", help="which: the commit, if nothing is said")
-    parser.add_argument("--table", action="store_true", help="write docs/mutants.md")
+    parser.add_argument("--table", action="store_true", help="docs/mutants.md from results.json")
     return parser.parse_args()
 
 
@@ -45,7 +47,9 @@ def main() -> None:
         options = generated_run.Options(
             args.jobs, args.budget, again, args.only, args.tests, args.draw, args.seed
         )
-        sys.exit(generated_run.run_all(args.generated or list(WHOLE), options))
+        if args.generated:
+            sys.exit(generated_run.run_all(args.generated, options))
+        sys.exit(generated_run.of_all_folders(list(FOLDERS), options))
     else:
         chosen = [m for m in MUTANTS if args.only in f"{m.file} {m.old} {m.new} {m.why}"]
         if args.unjudged:

@@ -2,21 +2,22 @@
 
 import ast
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType
 
 import pytest
 
+from tests.mutation import results, verdicts
 from tests.mutation.generated import Function, functions
 from tests.mutation.judging import Job, judge, tests_for, with_tests
 from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import ROOT, Mutant
 from tests.mutation.reach import measure
 
-KEPT_IN = Path(__file__).parent / "verdicts" / "by_hand.tsv"
+KEPT_IN = verdicts.KEPT_IN / "by_hand.tsv"
 # Others need a process of their own: the oracle's tests, and those of chosen kernels.
 TOGETHER = ("tests/reference", "tests/kernels", "reference", "--")
 BUDGET_S = 60.0
+BY_HAND = "by hand: "  # before the folder's name in the results
 KEEP_AFTER = 20
 
 
@@ -78,7 +79,24 @@ def note(by: dict[str, str]) -> None:
     """Keeps which test noticed which bug; those that are no longer in the list are forgotten."""
     known = noticed() | by
     rows = [f"{text}\t{known[text]}" for text in map(text_of, MUTANTS) if text in known]
+    KEPT_IN.parent.mkdir(parents=True, exist_ok=True)
     KEPT_IN.write_text("\n".join([*rows, ""]), "utf-8")
+
+
+def count(lost: list[Mutant]) -> None:
+    """Adds up by folder what was noticed whenever it was tried, and what was not by now."""
+    known = noticed()
+    listed: dict[str, list[Mutant]] = {}
+    for mutant in MUTANTS:
+        listed.setdefault(folder_of(mutant), []).append(mutant)
+    for folder, its in listed.items():
+        caught = [one for one in its if text_of(one) in known and one not in lost]
+        survived = [f"{one.file}: {one.why}" for one in its if one in lost]
+        results.keep(f"{BY_HAND}{folder}", len(its), len(caught), survived)
+
+
+def folder_of(mutant: Mutant) -> str:
+    return "/".join(mutant.file.split("/")[: 2 if mutant.file.count("/") > 1 else 1])
 
 
 def text_of(mutant: Mutant) -> str:

@@ -5,34 +5,34 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType
 
 from tests.mutation.planting import ROOT
 from tests.mutation.rules import AnyFunction, Change, changes
 
-# In the order in which they are judged: each bug of the first, some of the others (`--draw`).
-WHOLE = {
-    name: f"jax_engine/{name}" for name in ("core", "tokenization", "sampling", "engine", "worker")
+ENGINE = ROOT / "jax_engine"
+# The packages of the engine, and its files in none of them.
+FOLDERS = {
+    path.parent.name: f"jax_engine/{path.parent.name}" for path in ENGINE.glob("*/__init__.py")
 }
-FOLDERS = WHOLE | {
-    "serving": "jax_engine/serving",
-    "families": "jax_engine/models/families",
-    "compat": "jax_engine/compat",
-    "commands": "jax_engine/commands",
-}
-# More of one line prove the same: those of the rules named first are taken.
-MOST_PER_LINE = 3
+FOLDERS = dict(sorted(FOLDERS.items())) | {"loose": "jax_engine"}
+# More of one line prove the same: of each group so many, those of the rules named first.
 RULES = (
-    "compare",
-    "drop-not",
-    "negate",
-    "and-or",
-    "delete",
-    "arithmetic",
-    "min-max",
-    "swap",
-    "constant",
+    (
+        "compare",
+        "drop-not",
+        "negate",
+        "and-or",
+        "delete",
+        "arithmetic",
+        "min-max",
+        "swap",
+        "constant",
+    ),
+    ("part", "never", "always", "assign"),
 )
+MOST_PER_LINE = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,20 @@ class Generated:
 
 def all_generated(folders: list[str]) -> list[Generated]:
     """The bugs of these folders (of `FOLDERS`), in the order of files and lines."""
-    return [
-        mutant
-        for folder in folders
-        for path in sorted((ROOT / FOLDERS[folder]).rglob("*.py"))
-        for function in functions(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
-        for mutant in _of_function(function)
-    ]
+    paths = [path for folder in folders for path in files_of(folder)]
+    return [one for path in paths for one in of_file(path.relative_to(ROOT).as_posix())]
+
+
+def of_file(file: str) -> list[Generated]:
+    """The bugs of one file, in the order of its lines."""
+    text = (ROOT / file).read_text("utf-8")
+    return [mutant for one in functions(file, text) for mutant in _of_function(one)]
+
+
+def files_of(folder: str) -> list[Path]:
+    """The modules of a folder of `FOLDERS`."""
+    path = ROOT / FOLDERS[folder]
+    return sorted(path.glob("*.py") if path == ENGINE else path.rglob("*.py"))
 
 
 def functions(file: str, text: str) -> Iterator[Function]:
@@ -161,12 +168,18 @@ def _of_function(function: Function) -> list[Generated]:
     seen: Counter[tuple[str, str]] = Counter()
     for number in sorted(lines):
         text = function.lines[number - 1].partition("  # ")[0].strip()  # words may change
-        for change in sorted(lines[number], key=lambda one: RULES.index(one.rule))[:MOST_PER_LINE]:
+        for change in _chosen(lines[number]):
             index = seen[change.rule, text]
             seen[change.rule, text] += 1
             name = Name(function.file, function.name, change.rule, text, index)
             mutants.append(Generated(name, function, change))
     return mutants
+
+
+def _chosen(of_a_line: list[Change]) -> Iterator[Change]:
+    for rules, most in zip(RULES, MOST_PER_LINE, strict=True):
+        its = (one for one in of_a_line if one.rule in rules)
+        yield from sorted(its, key=lambda one: rules.index(one.rule))[:most]
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -1,64 +1,19 @@
-"""Judges the generated bugs, folder by folder, and takes up where it stopped."""
+"""Judges the bugs made by rule, folder by folder, and takes up where it stopped."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.mutation import verdicts
+from tests.mutation import equivalents, killers, results, verdicts
 from tests.mutation.children import in_new_process
 from tests.mutation.generated import Generated, all_generated
 from tests.mutation.judging import Job, Judged, judge, tests_for, with_tests
 from tests.mutation.reach import Reach, measure
 from tests.mutation.verdicts import Verdict, Verdicts
+from tests.mutation.where import SOME, WHOLE, tests_of
 
-# Where a folder's bugs are looked for.
-PAIRS = (
-    "tests/properties/test_block_manager_pair.py",
-    "tests/properties/test_scheduler_pair.py",
-    "tests/properties/test_overlap.py",
-)
-# Without a device, and so without compiling: most bugs of the engine are noticed there.
-CHEAP = (
-    "tests/properties/test_engine_shell.py",
-    "tests/properties/test_client_view.py",
-    "tests/simulation",
-)
-TESTS = {
-    "core": ("tests/core", *PAIRS),
-    "tokenization": ("tests/tokenization", "tests/engine/test_llm_text.py", CHEAP[1]),
-    "sampling": ("tests/sampling", "tests/engine/test_logprobs.py", CHEAP[1]),
-    "engine": ("tests/engine", "tests/compat", "tests/guided", *CHEAP),
-    "serving": (
-        "tests/serving/fields",
-        "tests/serving/tools",
-        "tests/serving/test_anthropic.py",
-        "tests/serving/test_app.py",
-        "tests/serving/test_client_fields.py",
-        "tests/serving/test_error_names.py",
-        "tests/serving/test_in_flight.py",
-        "tests/properties/test_client_view.py",
-        "tests/serving/test_odd_bodies.py",
-        "tests/serving/test_offers.py",
-        "tests/serving/test_output_fields.py",
-        "tests/serving/test_pairs.py",
-        "tests/serving/test_parts.py",
-        "tests/serving/test_pooling_api.py",
-        "tests/serving/test_request_log.py",
-        "tests/serving/test_responses_api.py",
-        "tests/serving/test_server_ends.py",
-        "tests/serving/test_state.py",
-        "tests/serving/test_stats_log.py",
-        "tests/serving/test_text_encoder.py",
-        "tests/serving/test_unsound_requests.py",
-    ),
-    "families": ("tests/models",),
-    "compat": ("tests/compat",),
-    "commands": ("tests/commands", "tests/bench", "tests/serving/fields/test_file_fields.py"),
-    "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py", *CHEAP),
-}
 # Verdicts are written after so many, so that little is lost.
 KEEP_AFTER = 20
 
@@ -73,7 +28,7 @@ class Options:
         again: Kinds of verdict ("killed", "survived") to try again.
         only: Bugs whose name has this.
         tests: Paths of tests, if not the folder's own.
-        draw: How many of a folder's bugs, drawn by `seed`; None: all.
+        draw: How many of a folder's bugs, function by function, drawn by `seed`; None: all.
     """
 
     at_once: int = 1
@@ -89,26 +44,31 @@ def run_all(folders: list[str], options: Options) -> bool:
     """Judges the bugs of each folder, in a process of its own.
 
     Returns:
-        Whether one survives that the verdicts did not name as a survivor.
+        Whether one survives that the results did not name as a survivor.
     """
-    lost = [bug for folder in folders for bug in in_new_process(run, folder, options)]
+    known = {name for one in results.read().values() for name in one.survivors}
+    found = [bug for folder in folders for bug in in_new_process(run, folder, options)]
+    lost = [bug for bug in found if bug not in known]
     print("\n".join([f"{len(lost)} survivors that were not known", *lost]))
     return bool(lost)
 
 
+def of_all_folders(folders: list[str], options: Options) -> bool:
+    """Judges all bugs of the folders of `WHOLE`, and some of each other: all would take days."""
+    some = replace(options, draw=options.draw or SOME)
+    whole = run_all([one for one in folders if one in WHOLE], options)
+    return run_all([one for one in folders if one not in WHOLE], some) or whole
+
+
 def run(folder: str, options: Options) -> list[str]:
-    """Judges the bugs of a folder that have no verdict that still holds; its new survivors."""
-    mutants = all_generated([folder])
-    known = verdicts.read(folder)
+    """Judges the bugs of a folder that have no verdict that still holds; those that survive."""
+    known, mutants = verdicts.read(folder), plantable(folder)
     asked = [one for one in mutants if options.only in str(one)]
     if options.draw is not None:
         asked = _drawn(asked, options.draw, f"{folder} {options.seed}")
         print(f"{folder}: drawn by --draw {options.draw} --seed {options.seed!r}", flush=True)
     todo = [one for one in asked if _is_open(one, known, options.again)]
     print(f"{folder}: {len(todo)} of {len(mutants)} generated bugs to judge", flush=True)
-    survivors = {str(name) for name, one in known.items() if one.kind == "survived"}
-    if not todo:
-        return []
 
     def work(items: list[pytest.Item]) -> None:
         jobs = _jobs(todo, known, measure(items, options.at_once), options.budget_s)
@@ -118,22 +78,43 @@ def run(folder: str, options: Options) -> list[str]:
             if number % KEEP_AFTER == 0:
                 verdicts.write(folder, known, mutants)
         verdicts.write(folder, known, mutants)
+        if results.note(folder, known, mutants):
+            killers.note(folder, known, mutants)
 
-    with_tests(options.tests or TESTS[folder], work)
-    print(dict(Counter(one.kind for one in known.values())), flush=True)
-    now = (str(name) for name, one in known.items() if one.kind == "survived")
-    return [bug for bug in now if bug not in survivors]
+    if todo:
+        with_tests(options.tests or tests_of(folder), work)
+    now = {str(name) for name, one in known.items() if one.kind == "survived"}
+    return [bug for bug in map(str, asked) if bug in now]
+
+
+def plantable(folder: str) -> list[Generated]:
+    """The bugs of a folder that change its code, and of which nobody has said that none is seen."""
+    same = equivalents.read()
+    return [
+        mutant
+        for mutant in all_generated([folder])
+        if not equivalents.is_equivalent(mutant, same)
+        and mutant.compiled() != mutant.function.compiled()
+    ]
 
 
 def _drawn(asked: list[Generated], count: int, seed: str) -> list[Generated]:
-    """Some of the bugs, in their order: the same ones as long as the folder is what it is."""
-    chosen = set(random.Random(seed).sample(range(len(asked)), min(count, len(asked))))
-    return [one for i, one in enumerate(asked) if i in chosen]
+    """All bugs of some functions, so many or more: the same ones while the code is what it is."""
+    functions: dict[tuple[str, str, str], list[Generated]] = {}
+    for one in asked:
+        functions.setdefault((one.file, one.function.name, one.function.key), []).append(one)
+    order = list(functions.values())
+    random.Random(seed).shuffle(order)
+    drawn: list[Generated] = []
+    for bugs in order:
+        if len(drawn) >= count:
+            break
+        drawn.extend(bugs)
+    return drawn
 
 
 def _is_open(mutant: Generated, known: Verdicts, again: frozenset[str]) -> bool:
-    verdict = known.get(mutant.name)
-    return verdict is None or verdict.key != mutant.function.key or verdict.kind in again
+    return not verdicts.holds(mutant, known) or known[mutant.name].kind in again
 
 
 def _jobs(
@@ -141,23 +122,15 @@ def _jobs(
 ) -> Iterator[Job]:
     """The test that noticed a bug before is asked first."""
     for mutant in todo:
-        if mutant.compiled() == mutant.function.compiled():
-            continue
         tests = tests_for(mutant, reaches, budget_s)
         if mutant.name in known:
-            by = known[mutant.name].by
-            tests.sort(key=lambda one: not by.startswith(one.test))
+            test = known[mutant.name].test
+            tests.sort(key=lambda one: one.test != test)
         yield Job(mutant, tests)
 
 
 def _note(known: Verdicts, judged: Judged) -> None:
     mutant = judged.mutant
     assert isinstance(mutant, Generated)
-    before = known.get(mutant.name)
-    by = judged.by
-    if judged.kind == "broken":
-        return
-    if judged.kind == "survived" and before and before.kind == "equivalent":
-        by = f"{by}; was equivalent before the function changed: {before.by}"
-    change = verdicts.change_of(mutant)
-    known[mutant.name] = Verdict(mutant.function.key, judged.kind, by, change)
+    if judged.kind != "broken":
+        known[mutant.name] = Verdict(mutant.function.key, judged.kind, judged.by)

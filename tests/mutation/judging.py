@@ -70,7 +70,7 @@ def tests_for(mutant: Bug, reaches: list[Reach], budget_s: float) -> list[Reach]
     lines, is_traced = set(mutant.lines), mutant.file.startswith(TRACED)
     files: dict[str, list[Reach]] = {}
     for one in reaches:
-        files.setdefault(one.test.split("::")[0], []).append(one)
+        files.setdefault(one.file, []).append(one)
     chosen: list[Reach] = []
     own = f"/test_{Path(mutant.file).name}"
     found = sorted(_reaching(files, mutant, lines, is_traced), key=_seconds)

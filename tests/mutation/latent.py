@@ -8,52 +8,31 @@ KERNELS = ("tests/kernels/test_paged_attention.py", "-k in_the_keys and (xla or 
 ORACLE = ("tests/reference/test_latent_attention.py", "-mnot hypothesis")
 
 MUTANTS: list[Mutant] = [
-    *plant(
-        "jax_engine/layers/latent_attention.py",
-        LITE,
-        (
-            "self.v_up_slots, latents, batch, numbers.layer",
-            "self.v_up_slots, latents, batch, numbers.cache_layer",
-            "values by another layer's matrix",
-        ),
-        (
-            "out[..., : self.latent.kv_rank]",
-            "out[..., -self.latent.kv_rank :]",
-            "the rotated part is taken for values",
-        ),
+    *plant("jax_engine/layers/latent_attention.py", LITE,
+        ("self.v_up_slots, latents, batch, numbers.layer",
+         "self.v_up_slots, latents, batch, numbers.cache_layer",
+         "values by another layer's matrix"),
+        ("out[..., : self.latent.kv_rank]", "out[..., -self.latent.kv_rank :]",
+         "the rotated part is taken for values"),
         ("apply_rotary(shared, angles)", "shared", "the shared part of keys is not rotated"),
-        ("latent = self.kv_norm(latent, batch, latent.dtype)", "pass", "no norm of latents"),
     ),
-    *plant(
-        "jax_engine/models/families/latent.py",
-        LITE,
+    *plant("jax_engine/models/families/latent.py", LITE,
         ("_sharpened(rope) ** 2", "_sharpened(rope)", "YaRN sharpens queries, but not keys"),
-        ("start=size - rotated)", "start=0)", "neighbours in the plain part change places"),
     ),
-    *plant(
-        "jax_engine/layers/experts.py",
-        GROUPS,
+    *plant("jax_engine/layers/experts.py", GROUPS,
         ("min(spec.judged, experts", "min(2, experts", "V2's groups are judged by two experts"),
     ),
-    *plant(
-        "pallas_kernels/call.py",
-        KERNELS,
+    *plant("pallas_kernels/call.py", KERNELS,
         ("self.kv_cache.shape[1] - 1", "1", "values are read where there are none"),
     ),
-    *plant(
-        "cpu_kernels/attention/pages.py",
-        KERNELS,
+    *plant("cpu_kernels/attention/pages.py", KERNELS,
         ("min(which, work.kv - 1)", "which", "values are read from the next layer"),
     ),
-    *plant(
-        "reference/latent_attention.py",
-        ORACLE,
+    *plant("reference/latent_attention.py", ORACLE,
         ("np.repeat(shared[:, None]", "np.repeat(0 * shared[:, None]", "keys are not rotated"),
         ("eps=sizes.eps", "eps=0.01", "another epsilon"),
     ),
-    *plant(
-        "reference/experts.py",
-        ORACLE,
+    *plant("reference/experts.py", ORACLE,
         ("[-config.experts_judged :]", "[-2:]", "every group is judged by two experts"),
     ),
-]
+]  # fmt: skip

@@ -32,6 +32,7 @@ def run(mutants: list[Mutant], jobs: int) -> bool:
         print(f"\n{trial.outcome.value}: {trial.mutant.file}, {trial.mutant.why}")
         print(f"    - {trial.mutant.old}\n    + {trial.mutant.new}")
     print(f"\n{len(mutants) - len(lost)} of {len(mutants)} planted bugs were caught")
+    by_hand.count([trial.mutant for trial in lost])
     return bool(lost)
 
 

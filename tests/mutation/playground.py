@@ -8,9 +8,7 @@ SESSIONS = ("tests/playground/test_session.py", "-mnot hypothesis")
 PICTURES = ("tests/playground/test_guessing.py", "-mnot hypothesis")
 
 MUTANTS: list[Mutant] = [
-    *plant(
-        "playground/trace_sentences.py",
-        TRACES,
+    *plant("playground/trace_sentences.py", TRACES,
         ("if one.block in before.cached and one.prefix == words and one.salt != salt",
          "if one.block in before.cached and one.prefix == words",
          "a block of the same adapter is said to be no hit"),
@@ -23,35 +21,25 @@ MUTANTS: list[Mutant] = [
         ("behind = [other.request_id for other in run.scheduler.waiting[1:]]", "behind = []",
          "who waits behind a request without a slot is not named"),
     ),
-    *plant(
-        "reference/speculation.py",
-        GUESSES,
+    *plant("reference/speculation.py", GUESSES,
         ("for n in range(prompt_lookup_max, prompt_lookup_min - 1, -1):",
          "for n in range(prompt_lookup_min, prompt_lookup_max + 1):", "the shortest n-gram counts"),
         ("token_ids[sum(match) :]", "token_ids[match[0] :]", "an n-gram follows itself"),
     ),
-    *plant(
-        "playground/trace_run.py",
-        TRACES,
+    *plant("playground/trace_run.py", TRACES,
         ("request, seq.index, [*output, *before])", "request, seq.index, output)",
          "a traced model does not see guesses"),
     ),
-    *plant(
-        "playground/trace.py",
-        TRACES,
+    *plant("playground/trace.py", TRACES,
         ("entry.start + entry.num_tokens - entry.num_drafts", "entry.start + entry.num_tokens",
          "guesses are shown as words in memory"),
     ),
-    *plant(
-        "playground/trace_outcomes.py",
-        TRACES,
+    *plant("playground/trace_outcomes.py", TRACES,
         ("right = min(kept, ", "right = max(0, ", "guesses behind the end are said to be right"),
         ("if adapter is None or users(run, adapter):", "if adapter is None:",
          "an adapter that others use is said to be left"),
     ),
-    *plant(
-        "playground/invariants.py",
-        SESSIONS,
+    *plant("playground/invariants.py", SESSIONS,
         ("len(entry.seq.token_ids) // run.blocks.block_size",
          "len(entry.seq.token_ids) // run.blocks.block_size + 1",
          "a block of words and guesses may be cached"),
@@ -60,21 +48,15 @@ MUTANTS: list[Mutant] = [
          "anything may stand behind the end"),
         ("if free[block] != 1:", "if free[block] == 0:", "a block may be free twice in the end"),
     ),
-    *plant(
-        "playground/breaks.py",
-        SESSIONS,
+    *plant("playground/breaks.py", SESSIONS,
         ("kept = min(len(accepted(entry.drafts, drawn)), entry.num_drafts)",
          "kept = len(accepted(entry.drafts, drawn)) - 1", "no token too many is kept"),
     ),
-    *plant(
-        "playground/settings.py",
-        PICTURES,
-        ("Guessing(number[\"guesses\"], shortest, longest)", "Guessing(number[\"guesses\"])",
+    *plant("playground/settings.py", PICTURES,
+        ('Guessing(number["guesses"], shortest, longest)', 'Guessing(number["guesses"])',
          "the lengths of n-grams are not heeded"),
     ),
-    *plant(
-        "playground/guessing.py",
-        PICTURES,
+    *plant("playground/guessing.py", PICTURES,
         ("block in before.tables[seq.seq_id]", "block in held.tables[seq.seq_id]",
          "new blocks are shown before the step"),
         ("memory = [list(words) for words in running.memory.gpu]", "memory = running.memory.gpu",

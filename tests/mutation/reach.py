@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -29,6 +30,7 @@ class Reach:
         seconds: What it takes after the tests of its file before it.
         first: What the first of its file takes: it makes the fixtures that others share.
         longest: What the longest of its file takes.
+        by_chance: Whether it draws examples: what it notices once it may miss another time.
     """
 
     test: str
@@ -36,6 +38,11 @@ class Reach:
     lines: dict[str, frozenset[int]]
     longest: float
     first: float = 0.0
+    by_chance: bool = False
+
+    @property
+    def file(self) -> str:
+        return self.test.split("::")[0]
 
 
 def measure(items: list[pytest.Item], at_once: int) -> list[Reach]:
@@ -57,7 +64,17 @@ def measure(items: list[pytest.Item], at_once: int) -> list[Reach]:
                 print(f"    {item.nodeid}: {result['outcome']}: not used", flush=True)
         found[path] = results
         _keep(path, results)
-    return [one for known in found.values() for one in _usable(known or {}, items)]
+    wanted = {item.nodeid for item in items}
+    return [one for known in found.values() for one in _usable(known or {}) if one.test in wanted]
+
+
+def all_measured() -> Iterator[Reach]:
+    """What was measured of all tests, at any time, and still holds."""
+    hash_of = cache(_hash)
+    for path in KEPT_IN.glob("tests.*.json"):
+        known = json.loads(path.read_text("utf-8"))
+        if all(hash_of(file) == was for file, was in known["hashes"].items()):
+            yield from _usable(known["tests"])
 
 
 def _trace(items: list[pytest.Item], say: Say) -> None:
@@ -77,7 +94,8 @@ def _trace(items: list[pytest.Item], say: Say) -> None:
     def ended(item: pytest.Item, outcome: str, seconds: float) -> bool:
         files = {str(Path(name).relative_to(ROOT)): sorted(lines[name]) for name in sorted(lines)}
         result = {"test": item.nodeid, "outcome": outcome, "seconds": round(seconds, 3)}
-        say(result | {"lines": files}, LIMIT_S)
+        by_chance = item.get_closest_marker("hypothesis") is not None
+        say(result | {"lines": files, "by_chance": by_chance}, LIMIT_S)
         return False
 
     sys.monitoring.use_tool_id(TOOL, "mutation")
@@ -86,14 +104,13 @@ def _trace(items: list[pytest.Item], say: Say) -> None:
     run_items(items, begins, ended)
 
 
-def _usable(tests: dict[str, Any], items: list[pytest.Item]) -> Iterator[Reach]:
-    wanted = {item.nodeid for item in items}
+def _usable(tests: dict[str, Any]) -> Iterator[Reach]:
     took = [one.get("seconds", 0.0) for one in tests.values()]
     first, longest = next(iter(took), 0.0), max(took, default=0.0)
-    for name, result in tests.items():
-        if name in wanted and result["outcome"] == "passed":
-            lines = {file: frozenset(numbers) for file, numbers in result["lines"].items()}
-            yield Reach(name, result["seconds"], lines, longest, first)
+    for name, one in tests.items():
+        if one["outcome"] == "passed":
+            lines = {file: frozenset(numbers) for file, numbers in one["lines"].items()}
+            yield Reach(name, one["seconds"], lines, longest, first, one["by_chance"])
 
 
 def _kept_at(path: Path) -> Path:

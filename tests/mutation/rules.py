@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.mutation.part_rules import parts
+
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -38,7 +40,10 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 OPPOSITES = [("min", "max"), ("any", "all"), ("minimum", "maximum")]
 OPPOSITE = {a: b for a, b in OPPOSITES} | {b: a for a, b in OPPOSITES}
-UNORDERED = re.compile(r"min|max|zip|is.*|logical_.*|hasattr|getattr|setattr|cast|print|.*Error")
+UNORDERED = re.compile(
+    r"min(imum)?|max(imum)?|compare_digest|zip|is.*|logical_.*"
+    r"|hasattr|getattr|setattr|cast|print|.*Error"
+)
 SPEAKS = re.compile(r"print|warn|.*logg(er|ing).*|log|debug|info|warning|error|exception")
 STORES = (ast.Assign, ast.AnnAssign)
 SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript)
@@ -140,6 +145,7 @@ def _replacements(
         case ast.AugAssign() if not _joins(node.value):
             other_op = ARITHMETIC[type(node.op)]()
             yield "arithmetic", ast.AugAssign(node.target, other_op, node.value)
+    yield from parts(node, parent, field)
     if isinstance(node, ast.stmt) and _can_go(node, parent, field, assigned):
         yield "delete", ast.Pass()
     if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.NamedExpr) and (

@@ -1,101 +1,110 @@
-"""docs/mutants.md: how many bugs were planted and what became of them, from the verdicts."""
+"""docs/mutants.md: how many bugs were planted and what became of them, from `results.json`."""
 
 from collections import Counter
 
-from tests.mutation import verdicts
-from tests.mutation.by_hand import noticed, text_of
-from tests.mutation.generated import FOLDERS, Name
-from tests.mutation.mutants import MUTANTS
+from tests.mutation import equivalents, results
+from tests.mutation.by_hand import BY_HAND
+from tests.mutation.generated import FOLDERS, Name, all_generated
 from tests.mutation.planting import ROOT
-from tests.mutation.verdicts import KINDS, Verdict
+from tests.mutation.results import Result
+from tests.mutation.verdicts import change_of
 
 PAGE = ROOT / "docs" / "mutants.md"
 INTRODUCTION = """\
 # Planted bugs
 
 Do the tests notice a bug when there is one? Here are two lists of bugs that were planted, one at a
-time, and what became of them. `make mutation` plants all of them, CI a sample.
-`python -m tests.mutation --table` writes this page from the verdicts in `tests/mutation/verdicts/`.
+time, and what became of them. `make mutation` plants them and writes the counts into
+`tests/mutation/results.json`; CI plants a sample. `python -m tests.mutation --table` writes this
+page from the counts.
 
 ## By rule
 
-Rules make bugs from the code: another operator, a constant plus one, a condition negated, a
-statement deleted, arguments swapped; at most three a line. Messages, annotations and log lines are
+Rules make bugs from the code of all of `jax_engine/`: another operator, a constant plus one, a
+condition negated or decided, a statement deleted, arguments swapped, an expression that becomes one
+of its parts (`a - b` becomes `a`); at most seven a line. Messages, annotations and log lines are
 left alone.
 
 - *Killed*: a test fails, or runs far longer than it should.
+- *Survived*: none of the tests that its folder names (`tests/mutation/where.py`) fails. It is a
+  hole in these tests, or nothing that can be seen changes and nobody has said why yet.
 - *Equivalent*: nothing that can be seen changes; the reason is given below.
-- *Survived*: none of the tests that its folder names fails. It is a hole in these tests, or it is
-  equivalent and nobody has said why yet.
 
-Planted are those that have a verdict: where there are none, nobody has judged the folder yet
-(`python -m tests.mutation --generated engine`). Of the server, the families, the commands and
-vLLM's names there are thousands: some are drawn by a seed
+Of the folders of which few are planted, some are drawn by a seed, a function at a time
 (`python -m tests.mutation --generated serving --draw 40 --seed 40.4`). Their survivors were tried
 with a part of the tests: not with the goldens of all families, nor with servers in processes.
 
 """
-BY_HAND = """
+OF_HANDS = """
 ## By hand
 
-Mistakes that somebody might make, each with the tests that must notice it: `tests/mutation/`, a
-file a subject (`python -m tests.mutation --list`). Which test noticed a bug has been kept since
-this page is written: the others were tried before, or wait for the next `make mutation`.
+What no rule says: mistakes in several lines or places, in files, processes and threads, and in
+kernels and the oracle. Each names the tests that must notice it: `tests/mutation/`, a file a
+subject (`python -m tests.mutation --list`).
 
 """
 
 
 def page() -> str:
     """The page's text."""
-    every = {folder: verdicts.read(folder) for folder in FOLDERS}
-    lines = ["| folder | planted | killed | equivalent | survived |", "|---|---:|---:|---:|---:|"]
-    total: Counter[str] = Counter()
-    for folder, known in every.items():
-        counts = Counter(one.kind for one in known.values())
-        total += counts
-        lines.append(_row(f"`{FOLDERS[folder]}/`", counts))
-    lines.append(_row("**all**", total))
-    text = INTRODUCTION + "\n".join(lines) + "\n" + BY_HAND + _by_hand()
-    for kind, title in (("survived", "Survivors"), ("equivalent", "Equivalent")):
-        named = "\n".join(_named(folder, kind, known) for folder, known in every.items())
-        text += f"\n## {title}\n\n{named if named.strip() else 'None.\n'}"
+    every = results.read()
+    by_rule = {name: one for name, one in every.items() if name in FOLDERS}
+    by_hand = {
+        name.removeprefix(BY_HAND): one for name, one in every.items() if name.startswith(BY_HAND)
+    }
+    text = INTRODUCTION + _by_rule(by_rule) + OF_HANDS + _by_hand(by_hand) + "\n## Survivors\n\n"
+    lost = [f"- `{one}`" for result in every.values() for one in map(_quoted, result.survivors)]
+    text += "\n".join(lost or ["None."]) + "\n\n## Equivalent\n\n" + _equivalent()
     return text.rstrip("\n") + "\n"
 
 
-def _row(name: str, counts: Counter[str]) -> str:
-    numbers = [counts.total(), *(counts[kind] for kind in KINDS)]
-    return f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |"
+def _by_rule(found: dict[str, Result]) -> str:
+    same = Counter(_folder(name) for name in equivalents.read())
+    lines = [
+        "| folder | bugs | planted | killed | survived | equivalent | on |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    sums = Counter[str]()
+    for folder, one in found.items():
+        numbers = {
+            "bugs": one.bugs,
+            "planted": one.planted,
+            "killed": one.killed,
+            "survived": len(one.survivors),
+            "equivalent": same[folder],
+        }
+        sums.update(numbers)
+        lines.append(_row(f"`{FOLDERS[folder]}/`", *numbers.values(), one.day))
+    return "\n".join([*lines, _row("**all**", *sums.values(), ""), ""])
 
 
-def _by_hand() -> str:
-    planted: Counter[str] = Counter()
-    caught: Counter[str] = Counter()
-    tests = noticed()
-    for mutant in MUTANTS:
-        folder = "/".join(mutant.file.split("/")[: 2 if mutant.file.count("/") > 1 else 1])
-        planted[folder] += 1
-        caught[folder] += text_of(mutant) in tests
-    rows = [f"| `{name}/` | {planted[name]:,} | {caught[name]:,} |" for name in sorted(planted)]
-    last = f"| **all** | {planted.total():,} | {caught.total():,} |"
-    return "\n".join(
-        ["| folder | in the list | noticed by a named test |", "|---|---:|---:|", *rows, last, ""]
-    )
+def _by_hand(found: dict[str, Result]) -> str:
+    lines = ["| folder | in the list | noticed by a named test |", "|---|---:|---:|"]
+    lines += [_row(f"`{folder}/`", one.bugs, one.killed) for folder, one in found.items()]
+    bugs, killed = sum(r.bugs for r in found.values()), sum(r.killed for r in found.values())
+    return "\n".join([*lines, _row("**all**", bugs, killed), ""])
 
 
-def _named(folder: str, kind: str, known: dict[Name, Verdict]) -> str:
+def _row(*cells: str | int) -> str:
+    return f"| {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |"
+
+
+def _folder(name: Name) -> str:
+    parts = name.file.split("/")
+    return parts[1] if len(parts) > 2 else "loose"
+
+
+def _equivalent() -> str:
+    made = {one.name: one for one in all_generated(list(FOLDERS))}
     files: dict[str, list[str]] = {}
-    for name, one in known.items():
-        if one.kind == kind:
-            note = f": {one.by}" if kind == "equivalent" or one.by.startswith("no test") else ""
-            files.setdefault(name.file, []).append(
-                f"- `{name.function}`: {_code(one.change)}{note}"
-            )
-    return "".join(f"**`{file}`**\n\n" + "\n".join(rows) + "\n\n" for file, rows in files.items())
+    for name, (_, reason) in equivalents.read().items():
+        change = _quoted(change_of(made[name]))
+        files.setdefault(name.file, []).append(f"- `{name.function}`: `{change}`: {reason}")
+    return "\n".join(f"**`{file}`**\n\n" + "\n".join(rows) + "\n" for file, rows in files.items())
 
 
-def _code(text: str) -> str:
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}"
+def _quoted(text: str) -> str:
+    return text.replace("`", "'")
 
 
 def write() -> None:

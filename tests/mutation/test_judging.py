@@ -3,15 +3,14 @@
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.meta.trees import ROOT
-from tests.mutation import sample
-from tests.mutation.generated import all_generated
-from tests.mutation.verdicts import Verdict
+from tests.mutation import killers, sample
+from tests.mutation.generated import RULES, of_file
+from tests.mutation.killers import Row
 
 COLLECT = """
 import sys
@@ -52,17 +51,31 @@ def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
     assert "and on" not in done.stdout
 
 
-def test_a_sample_draws_what_was_noticed_in_the_code_as_it_is(
+def test_a_sample_draws_what_was_killed_in_the_code_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever else survives says nothing about a change, and must not fail it."""
-    noticed, _, _, of_old_code, *_ = bugs = all_generated(["compat"])
-    known = {
-        one.name: Verdict(one.function.key, kind, "tests/some.py::test_some (hung)", "")
-        for one, kind in zip(bugs, ("killed", "survived", "equivalent", "killed"), strict=False)
-    }
-    known[of_old_code.name] = replace(known[noticed.name], key="another")
-    monkeypatch.setattr(sample, "all_generated", lambda folders: bugs)
-    monkeypatch.setattr(sample.verdicts, "read", lambda name: known if name == "compat" else {})
+    file, test = "jax_engine/compat/names.py", "tests/mutation/test_rules.py"
+    bugs = of_file(file)
+    keys = {bug.function.key for bug in bugs if bug.function.name == "where"}
+    rows = [Row(file, 1, (test,), frozenset(keys)), Row(file, 2, ("tests/gone.py",), frozenset())]
+    monkeypatch.setattr(sample.killers, "read", lambda: rows)
     monkeypatch.setattr(sample, "MUTANTS", [])
-    assert sample._draw(random.Random(0)) == [(noticed, "tests/some.py::test_some")]
+    (draw,) = sample.drawn(random.Random(0))
+    assert draw.tests == (test,) and 3 <= len(draw.bugs) <= sample.MOST_BUGS
+    assert {bug.name.function for bug in draw.bugs} == {"where"}
+    assert not {bug.name.rule for bug in draw.bugs} & set(RULES[1])
+
+
+def test_functions_whose_bugs_examples_killed_are_kept() -> None:
+    """Of one group of rules where the other has a survivor, or was noticed by chance."""
+    tests = ["a.py"] * 3 + ["b.py"]
+    killed = {
+        "whole": [(1, "a.py"), (2, "a.py")],
+        "half": [(1, "b.py"), (2, "")],
+        "none": [(1, ""), (2, "a.py")],
+        "other": [(1, one) for one in tests],
+    }
+    first, second = killers._rows("some.py", killed)
+    assert (first.groups, first.keys) == (2, {"whole", "other"})
+    assert (second.groups, second.keys, second.tests) == (1, {"half"}, ("b.py",))

@@ -38,7 +38,40 @@ def test_bugs_of_a_function() -> None:
         ("arithmetic", "total += item", "total -= item"),
         ("delete", "total += item", "pass"),
         ("min-max", "min", "max"),
+        ("part", "item < most and (not item % 2)", "item < most"),
+        ("part", "item < most and (not item % 2)", "not item % 2"),
+        ("part", "item % 2", "item"),
+        ("part", "item % 2", "2"),
+        ("part", "min(total, most)", "total"),
+        ("part", "min(total, most)", "most"),
+        ("never", "item < most and (not item % 2)", "False"),
+        ("always", "item < most and (not item % 2)", "True"),
+        ("assign", "total += item", "total = item"),
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("self.a, self.b = 1, 2", {"self.b = 2", "self.a = 1"}),
+        ("first, self.b = 1, 2", {"first = 1"}),
+        ("x = where(a, b, c)", {"b", "c"}),
+        ("x = min(*a, b)", {"b"}),
+        ("x = y if z else w", {"True", "False"}),
+    ],
+)
+def test_what_is_taken_away(text: str, becomes: set[str]) -> None:
+    function = ast.parse(f"def f(self):\n    {text}").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    made = {ast.unparse(c.new) for c in changes(function) if c.rule in ("part", "never", "always")}
+    assert made == becomes
+
+
+def test_a_branch_that_only_leaves_is_not_decided_twice() -> None:
+    """Without its `return` it does nothing: another rule says that."""
+    function = ast.parse("def f(x):\n    if x:\n        return 1\n    return 2").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert "never" not in {c.rule for c in changes(function)}
 
 
 def test_a_function_s_key_is_of_its_code_alone() -> None:

@@ -1,16 +1,14 @@
-"""What became of each generated bug: kept in a table that is committed, a file a folder.
+"""What became of each bug made by rule: kept in `.mutation`, a table a folder, and not in git.
 
-A verdict holds as long as its function is what it was. "equivalent" is written by hand, with the
-reason: put it in the place of "survived".
+A verdict holds as long as its function is what it was.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.mutation.generated import FOLDERS, Generated, Name
+from tests.mutation.generated import Generated, Name
+from tests.mutation.reach import KEPT_IN as SCRATCH
 
-KEPT_IN = Path(__file__).parent / "verdicts"
-KINDS = ("killed", "equivalent", "survived")
+KEPT_IN = SCRATCH / "verdicts"
 
 
 @dataclass(frozen=True)
@@ -19,34 +17,30 @@ class Verdict:
 
     Attributes:
         key: Of the function at that time.
-        kind: "killed", "equivalent" or "survived".
-        by: The test that noticed; or the reason why there is nothing to notice; or what was tried.
-        change: The code and what stood in its place.
+        kind: "killed" or "survived".
+        by: The test that noticed; or what was tried.
     """
 
     key: str
     kind: str
     by: str
-    change: str
+
+    @property
+    def test(self) -> str:
+        """The test that noticed, without how it ended."""
+        return self.by.removesuffix(" (hung)").removesuffix(" (died)")
 
 
 Verdicts = dict[Name, Verdict]
 
 
 def read(folder: str) -> Verdicts:
-    """The verdicts on a folder's bugs.
-
-    Raises:
-        ValueError: A line of the table is not one.
-    """
+    """The verdicts on a folder's bugs."""
     path = KEPT_IN / f"{folder}.tsv"
     verdicts: Verdicts = {}
     for text in path.read_text("utf-8").splitlines() if path.exists() else ():
-        kind, file, function, rule, index, key, line, change, by = text.split("\t")
-        if kind not in KINDS or not by:
-            raise ValueError(f"{path.name}: not a verdict: {text}")
-        name = Name(f"{FOLDERS[folder]}/{file}", function, rule, line, int(index))
-        verdicts[name] = Verdict(key, kind, by, change)
+        kind, file, function, rule, index, key, line, by = text.split("\t")
+        verdicts[Name(file, function, rule, line, int(index))] = Verdict(key, kind, by)
     return verdicts
 
 
@@ -56,11 +50,15 @@ def write(folder: str, verdicts: Verdicts, mutants: list[Generated]) -> None:
     for name in (mutant.name for mutant in mutants):
         if name in verdicts:
             one = verdicts[name]
-            file = name.file.removeprefix(f"{FOLDERS[folder]}/")
-            cells = (one.kind, file, name.function, name.rule, str(name.index), one.key)
-            rows.append("\t".join((*cells, name.line, one.change, one.by)))
-    KEPT_IN.mkdir(exist_ok=True)
+            cells = (one.kind, name.file, name.function, name.rule, str(name.index), one.key)
+            rows.append("\t".join((*cells, name.line, one.by)))
+    KEPT_IN.mkdir(parents=True, exist_ok=True)
     (KEPT_IN / f"{folder}.tsv").write_text("\n".join([*rows, ""]), "utf-8")
+
+
+def holds(mutant: Generated, known: Verdicts) -> bool:
+    """Whether there is a verdict on the bug, and of the function as it is."""
+    return mutant.name in known and known[mutant.name].key == mutant.function.key
 
 
 def change_of(mutant: Generated) -> str:

@@ -10,14 +10,14 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLM, SamplingParams
-from pallas_kernels.backends import runs_cpu_kernels
+from tests.support.devices import for_cpu_kernels
 from tests.support.quantised_llama import quantised_llama
 from tests.support.tiny_llama import tiny_llama
 
 pytestmark = [
     pytest.mark.usefixtures("patient_runners"),
     pytest.mark.slow,
-    pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU"),
+    for_cpu_kernels("they meet by a kernel for a CPU"),
 ]
 DIVISIONS = [
     (tensor, stages, engines)

@@ -15,18 +15,18 @@ from jax_engine.errors import ConfigError, EngineDeadError
 from jax_engine.processes import runner_child
 from jax_engine.processes.placement import own_cores
 from jax_engine.step import Capabilities
-from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_real_adapters import GREEDY, bits
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.support.adapted import adapter_of, modules_at
+from tests.support.devices import for_cpu_kernels
 from tests.support.quantised_llama import quantised_llama
 from tests.support.tiny_llama import byte_llama
 
 pytestmark = [
     pytest.mark.usefixtures("patient_runners"),
-    pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU"),
+    for_cpu_kernels("they meet by a kernel for a CPU"),
 ]
 SMALL: dict[str, Any] = {
     "skip_tokenizer_init": True, "max_model_len": 40, "max_num_seqs": 8, "block_size": 4,

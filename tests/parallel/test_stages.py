@@ -20,15 +20,15 @@ from jax_engine.layers.batch import one_sequence
 from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec
 from jax_engine.models.model_loader import open_model
 from jax_engine.parallel.partition import VARIABLE, layers_of_stages, staged
-from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_through_bytes import KINDS, SETTINGS, outputs
 from tests.golden.families.checkpoints import cases
 from tests.golden.families.parity import write
 from tests.parallel.test_processes import PROMPTS, SMALL, pids
+from tests.support.devices import for_cpu_kernels
 from tests.support.tiny_llama import byte_llama
 
 pytestmark = pytest.mark.usefixtures("patient_runners")
-on_kernels = pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU")
+on_kernels = for_cpu_kernels("they meet by a kernel for a CPU")
 LENGTH = 21
 SAMPLED = SamplingParams(
     n=2, temperature=1.0, seed=5, max_tokens=12, logprobs=2, prompt_logprobs=1, ignore_eos=True

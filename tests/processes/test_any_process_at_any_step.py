@@ -25,13 +25,13 @@ from jax_engine.processes import runner_child, runner_process
 from jax_engine.serving import engine_client
 from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
-from pallas_kernels.backends import runs_cpu_kernels
+from tests.support.devices import for_cpu_kernels
 from tests.support.patience import HANG_S, until
 from tests.support.tiny_llama import byte_llama
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not runs_cpu_kernels(), reason="they meet by a kernel for a CPU"),
+    for_cpu_kernels("they meet by a kernel for a CPU"),
 ]
 BOUND_S = 15.0
 SHORT_S = 2.0

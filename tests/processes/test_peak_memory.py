@@ -13,14 +13,14 @@ import pytest
 
 from jax_engine import LLM
 from jax_engine.processes import runner_child
-from pallas_kernels.backends import runs_cpu_kernels
 from reference.transformer import weight_shapes
+from tests.support.devices import for_cpu_kernels
 from tests.support.patience import HANG_S
 from tests.support.tiny_llama import save_checkpoint, tiny_config, tiny_llama
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not runs_cpu_kernels(), reason="each device is a process of a CPU"),
+    for_cpu_kernels("each device is a process of a CPU"),
 ]
 LOOK_S = 0.002
 SMALL: dict[str, Any] = {

@@ -19,12 +19,12 @@ from jax_engine.parallel.collectives import ProcessRank
 from jax_engine.processes import runner_child
 from jax_engine.processes.ray_actor import RayHost
 from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
-from pallas_kernels.backends import runs_cpu_kernels
 from tests.engine.test_through_bytes import SETTINGS as OF_BYTES
 from tests.engine.test_through_bytes import outputs
 from tests.processes.test_any_process_at_any_step import gone, model
 from tests.processes.test_ends_of_runners import NEVER, SHORT_S, folders_of, run
 from tests.support.builders import SETTINGS, pair_without_device
+from tests.support.devices import for_cpu_kernels
 from tests.support.patience import HANG_S, until
 from tests.support.stub_process import ENDS, MODULE, Grief
 
@@ -32,7 +32,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.usefixtures("patient_runners"),
     pytest.mark.slow,
-    pytest.mark.skipif(not runs_cpu_kernels(), reason="actors meet by a kernel for a CPU"),
+    for_cpu_kernels("actors meet by a kernel for a CPU"),
     pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
