@@ -94,7 +94,7 @@ def test_the_toy_engine_answers_each_step_with_one_message_and_leaves_with_its_p
             assert message is not None
             report = decode_report(message)
             assert isinstance(report, Outputs)
-            assert [one.pieces[0].token_ids for one in report.outputs] == [[token]]  # type: ignore[union-attr]
+            assert [one.outputs[0].token_ids for one in report.outputs] == [[token]]  # type: ignore[union-attr]
         process.stdin.close()
         while toy.read(process.stdout) is not None:
             pass

@@ -23,13 +23,22 @@ def recorder_of(blocks: Any, costs: Any = None) -> StatsRecorder:
     return StatsRecorder(scheduler)
 
 
+def holds(blocks: SimpleNamespace, used: int, logical: int, shared: int) -> None:
+    """Sets the counts of a manager's double, and of the pool that it has on the device."""
+    blocks.num_used_gpu_blocks, blocks.num_logical_blocks = used, logical
+    blocks.num_shared_blocks = shared
+    free = blocks.num_gpu_blocks - used
+    blocks.gpu = SimpleNamespace(
+        num_blocks=blocks.num_gpu_blocks, num_free=free, num_refs=logical, num_shared=shared
+    )
+
+
 def test_counters_peaks_and_means() -> None:
     blocks = SimpleNamespace(num_gpu_blocks=20, num_free_gpu_blocks=17, num_cached_blocks=9)
     costs: Any = "measured"
     recorder = recorder_of(blocks, costs)
     for used, logical, shared, tokens in STEPS:
-        blocks.num_used_gpu_blocks, blocks.num_logical_blocks = used, logical
-        blocks.num_shared_blocks = shared
+        holds(blocks, used, logical, shared)
         recorder.record(SchedulerOutput(num_batched_tokens=tokens))
     assert recorder.now() == EngineStats(
         num_waiting=1,
@@ -54,10 +63,8 @@ def test_counters_peaks_and_means() -> None:
 
 
 def test_before_and_without_any_sharing_nothing_is_saved() -> None:
-    blocks = SimpleNamespace(
-        num_gpu_blocks=20, num_free_gpu_blocks=20, num_cached_blocks=0, num_used_gpu_blocks=0,
-        num_logical_blocks=0, num_shared_blocks=0,
-    )  # fmt: skip
+    blocks = SimpleNamespace(num_gpu_blocks=20, num_free_gpu_blocks=20, num_cached_blocks=0)
+    holds(blocks, used=0, logical=0, shared=0)
     recorder = recorder_of(blocks)
     stats = recorder.now()
     assert (stats.num_steps, stats.num_tokens, stats.peak_used_blocks) == (0, 0, 0)
@@ -66,7 +73,7 @@ def test_before_and_without_any_sharing_nothing_is_saved() -> None:
     assert stats.preemption_costs is None
     recorder.record(SchedulerOutput())  # of a step that only swaps out
     assert recorder.now().peak_sharing_saving == recorder.now().mean_sharing_saving == 0.0
-    blocks.num_used_gpu_blocks = blocks.num_logical_blocks = 5
+    holds(blocks, used=5, logical=5, shared=0)
     recorder.record(SchedulerOutput(num_batched_tokens=1))
     stats = recorder.now()
     assert (stats.mean_sharing_saving, stats.peak_sharing_saving) == (0.0, 0.0)

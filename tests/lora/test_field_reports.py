@@ -20,7 +20,8 @@ HTTP = "tests/serving/test_adapters.py::"
 REPORTS: dict[str, tuple[str, ...]] = {
     "a cached prefix is another adapter's, or stale after a reload (vllm#30931, #42125)": (
         SLOTS + "test_no_prefix_is_shared_across_adapters_nor_across_salts_of_one",
-        HTTP + "test_overwritten_files_count_once_they_are_loaded",
+        HTTP + "test_a_name_changes_while_its_request_is_computed",
+        "tests/serving/fields/test_adapters.py::test_a_name_is_the_version_that_was_loaded",
         "tests/properties/test_adapters.py::test_bits_are_those_of_a_request_alone",
     ),
     "modules that match nothing are dropped, and the base answers (vllm#34186)": (
