@@ -85,7 +85,7 @@ settings.register_profile(
     suppress_health_check=SLOW_IS_FINE,
 )
 # For what a run has tried already, and tries again in a process with other instructions.
-settings.register_profile("few", settings.get_profile("dev"), max_examples=8)
+settings.register_profile("few", settings.get_profile("dev"), max_examples=4)
 settings.register_profile(
     "ci", settings.get_profile("dev"), max_examples=60, stateful_step_count=40, print_blob=True
 )

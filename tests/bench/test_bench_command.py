@@ -31,6 +31,7 @@ def server(checkpoint: Path) -> Iterator[HttpServer]:
     assert found.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["openai", "openai-chat"])
 def test_serve_counts_what_the_server_counts(
     backend: str, server: HttpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -73,6 +74,7 @@ def test_a_server_that_refuses_is_one_line(
         assert said in error
 
 
+@pytest.mark.slow
 def test_throughput_and_latency(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

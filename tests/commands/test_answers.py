@@ -25,6 +25,7 @@ def llm(checkpoint: Path) -> LLM:
     return LLM(str(checkpoint), **SETTINGS)
 
 
+@pytest.mark.slow
 def test_completions_are_those_of_llm(run: Run, checkpoint: Path, llm: LLM) -> None:
     params = SamplingParams(max_tokens=9, n=2, seed=3, temperature=0.7, top_k=20)
     sampling = ["--max-tokens=9", "--seed=3", "--temperature=0.7", "--top-k=20", "--n=2"]
@@ -41,6 +42,7 @@ def test_completions_are_those_of_llm(run: Run, checkpoint: Path, llm: LLM) -> N
     assert piped.out == f"{output.outputs[0].text}\n"
 
 
+@pytest.mark.slow
 def test_a_chat_goes_on(run: Run, checkpoint: Path, llm: LLM) -> None:
     """Each line is said in turn; what is too long or unknown is one line, and no end."""
     words = ["chat", "--model", checkpoint, *FLAGS, "--max-tokens=4", "--temperature=0"]

@@ -23,6 +23,7 @@ def words_of(line: str) -> list[str]:
     return shlex.split(re.split(r" <|\)$| {2,}", command)[0])[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", RUN)
 def test_the_page_s_commands_run(
     line: str, run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ def found(part: Any) -> dict[str, Finding]:
     return {one.name: one for one in findings_of("part", part)}
 
 
+@pytest.mark.slow
 def test_it_says_what_runs_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "DEVICE_TIMEOUT_S", HANG_S)
     ended = run("doctor", "--json")
@@ -186,6 +187,7 @@ def test_pull_says_where_a_model_is(
     assert asked == [("a/b", "r", "/d", True)]
 
 
+@pytest.mark.slow
 def test_it_says_what_each_number_of_devices_would_hold(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +208,7 @@ def test_it_says_what_each_number_of_devices_would_hold(
         assert parts[f"size {one.size}"].startswith(said)
 
 
+@pytest.mark.slow
 def test_it_says_what_the_fullest_of_several_stages_would_hold(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +233,7 @@ def test_it_says_what_the_fullest_of_several_stages_would_hold(
     assert "8 stages" not in parts  # of five layers
 
 
+@pytest.mark.slow
 def test_a_model_that_is_nowhere_is_something_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_guesses_are_asked_for_by_json_or_in_a_file(tmp_path: Path) -> None:
             EngineArgs.from_cli_args(args).create_engine_config()
 
 
+@pytest.mark.slow
 def test_help_teaches_and_can_be_searched(run: Run) -> None:
     assert all(name in run("--help").out for name in COMMANDS)
     teaches = ("curl http://127.0.0.1:8000/v1/completions", "--max-num-seqs", "B, tokens in a KV")

@@ -59,6 +59,7 @@ def test_a_file_has_the_answers_of_llm(tmp_path: Path, checkpoint: Path) -> None
     assert found == offline and len(read(target)) == len(prompts)
 
 
+@pytest.mark.slow
 def test_a_line_may_name_an_adapter(
     tmp_path: Path, checkpoint: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_line_may_name_an_adapter(
     assert ended.status == 1 and "--lora-modules needs --enable-lora" in ended.err
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_ends_it(tmp_path: Path, checkpoint: Path) -> None:
     process = start(
         "--text", "-", "-", "--model", checkpoint, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -48,6 +48,7 @@ def test_a_cell_prints_alone_what_it_prints_in_its_page(page: str) -> None:
 IMPORTS = re.compile(r"^(?:from|import) (tests[\w.]*)", re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_pages_are_built_where_no_test_package_is_installed() -> None:
     """Of the project's tests they import what needs neither pytest nor Hypothesis."""
     modules = sorted({name for path in PAGES for name in IMPORTS.findall(path.read_text("utf-8"))})
@@ -137,6 +138,7 @@ def ran(page: Page, editor: str, text: str | None = None) -> str:
     return str(page.run(f"{where}.querySelector('.editor-out').textContent"))
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_reader_edits_a_cell_and_does_an_exercise(tmp_path: Path, site: str) -> None:
     with chromium(CHROMIUM, tmp_path) as page:

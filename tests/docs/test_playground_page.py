@@ -176,6 +176,7 @@ def test_guesses_are_checked_by_what_the_scheduler_did(browser: Page, tmp_path: 
         assert browser.run(f"{script}({json.dumps(shown)})") == fates(settings)
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     browser.size(1400, 1200)

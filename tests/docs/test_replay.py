@@ -78,6 +78,7 @@ def browse(path: Path, folder: Path, width: int, *flags: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize(
     ("width", "scheme", "flags"),
@@ -99,6 +100,7 @@ def test_every_moment_is_shown_as_it_was(
     assert report["width"] == width and report["calm"] == bool(flags)
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_the_check_notices_a_page_that_is_wrong(tmp_path: Path) -> None:
     path = page(tmp_path, "default")

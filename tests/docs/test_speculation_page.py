@@ -220,6 +220,7 @@ def test_the_comparison_notices_a_page_that_shows_something_else(
         script.write_text(text, encoding="utf-8")
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_reader_s_own_text_is_served_by_the_oracle_in_the_page(
     browser: Page, folder: Path

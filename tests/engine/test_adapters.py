@@ -196,6 +196,7 @@ def test_guesses_change_no_answer_of_an_adapter(method: str, ahead: bool) -> Non
     assert tokens(run(engine)) == wanted
 
 
+@pytest.mark.slow
 def test_a_thousand_adapters_through_eight_slots() -> None:
     """Nothing of them is left, but for what the host keeps and what lies on the device."""
     engine = small_engine(ahead=True, has_text=False, max_loras=8, num_gpu_blocks=200)

@@ -114,6 +114,7 @@ def test_a_batch_is_added_whole_or_not_at_all(llm, fresh_tokens) -> None:
     assert first_tokens(llm) == fresh_tokens
 
 
+@pytest.mark.slow
 def test_an_exception_in_the_call_leaves_nothing_running(llm) -> None:
     """Wherever Ctrl-C strikes in the thread that calls: what was added by then has ended."""
 

@@ -124,6 +124,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

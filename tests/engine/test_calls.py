@@ -535,6 +535,7 @@ def test_a_fault_of_the_loop_s_own_is_told_to_all() -> None:
         calls.run(asked(engine, GREEDY), use_tqdm=False)
 
 
+@pytest.mark.slow
 def test_python_may_end_amid_a_step(tmp_path: Any) -> None:
     """It ends daemon threads where they stand: in a call of XLA, that would abort the process."""
     path, _ = tiny_llama(tmp_path / "tiny")

@@ -55,6 +55,7 @@ def greedy_by_hand(transformer, prompt, count, edit) -> list[int]:
     return output
 
 
+@pytest.mark.slow
 @given(
     allowed=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6, unique=True),
     temperature=st.sampled_from([0.0, 1.5]),
@@ -133,6 +134,7 @@ def test_processors_edit_first_and_see_prompt_and_output(llm, checkpoint) -> Non
     assert output.logprobs[3][token].logprob == pytest.approx(raw[token], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_processors_come_before_penalties_and_bias(llm, checkpoint) -> None:
     flat = lambda output, logits: np.zeros_like(logits)  # noqa: E731
     one = params(logits_processors=[flat], logit_bias={9: 1.0}, presence_penalty=2.0)
@@ -243,6 +245,7 @@ def test_static_masks_keep_the_step_ahead_and_others_do_not(llm) -> None:
         engine.abort_request("a")
 
 
+@pytest.mark.slow
 def test_constraints_in_eager_mode(checkpoint) -> None:
     eager = LLM(str(checkpoint[0]), num_gpu_blocks_override=20, enforce_eager=True, **SETTINGS)
     assert set(tokens(eager, PROMPTS[0], params(allowed_token_ids=[3, 4], max_tokens=3))) <= {3, 4}

@@ -229,6 +229,7 @@ def children() -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_none_is_left_if_one_cannot_be_built(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, build, count = children(), LLMEngine.from_config, 0
 

@@ -184,6 +184,7 @@ def test_config_json_is_overridden(path) -> None:
         LLM(path, **SMALL, hf_overrides=lambda config: 1 / 0)
 
 
+@pytest.mark.slow
 def test_default_sampling_params(tmp_path) -> None:
     path, _ = tiny_llama(tmp_path / "tiny")
     file = path / "generation_config.json"

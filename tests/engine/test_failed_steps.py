@@ -72,6 +72,7 @@ def lines_of_other_steps() -> list[Place]:
     return places_of(lambda: two_steps(engine), LLMEngine.step, LLMEngine.stats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", MOVES)
 def test_a_step_that_moves_blocks_is_interrupted_anywhere(
     move: str, lines_of_other_steps: list[Place]

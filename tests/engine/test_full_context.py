@@ -25,6 +25,7 @@ def build(checkpoint: Path, **settings: Any) -> LLM:
     return LLM(str(checkpoint), **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

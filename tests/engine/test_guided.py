@@ -78,6 +78,7 @@ def test_regexes_and_choices_in_one_batch_with_free_requests(llm, seed, choice) 
     assert alone.token_ids == completions(llm, "b", free)[0].token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["alone", "crowded", "not ahead"])
 def test_a_guided_request_gets_the_same_tokens_whatever_happens_to_it(llm, crowded, way) -> None:
     """I31, I36: alone and in company, preempted and not."""

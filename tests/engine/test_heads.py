@@ -64,6 +64,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shares
 
 
+@pytest.mark.slow
 def test_classes(llms: dict[str, LLM], models: dict[str, Path]) -> None:
     outputs = llms["classes"].classify(PROMPTS, use_tqdm=False)
     for output, states in zip(outputs, hidden(llms, "embed"), strict=True):

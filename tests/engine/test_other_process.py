@@ -36,6 +36,7 @@ def said(llm: LLM, params: SamplingParams, **given: Any) -> list[Any]:
     return [bits(one) for one in llm.generate(prompts, params, use_tqdm=False, **given)]
 
 
+@pytest.mark.slow
 def test_every_kind_of_request(of_bytes: str) -> None:
     here, there = pair(of_bytes, num_gpu_blocks_override=120, **SETTINGS)
     wanted = outputs(here)
@@ -45,6 +46,7 @@ def test_every_kind_of_request(of_bytes: str) -> None:
     assert here.llm_engine.worker.capabilities == there.llm_engine.worker.capabilities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "ahead"), [("swap", True), ("swap", False), ("auto", True)])
 def test_preemption(tiny: str, mode: str, ahead: bool) -> None:
     """There are so few blocks that samples push each other out, and back in again."""
@@ -69,6 +71,7 @@ def test_a_draft_model(tiny: str) -> None:
     assert said(there, DRAWN) == said(here, DRAWN)
 
 
+@pytest.mark.slow
 def test_steps_are_compiled_there_ahead(tiny: str) -> None:
     one = {**SMALL, "max_num_seqs": 1, "max_num_batched_tokens": 16}
     here, there = pair(tiny, **one)
@@ -133,12 +136,14 @@ def test_other_backends_are_refused() -> None:
         EngineConfig(distributed_executor_backend="external_launcher")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_profile_of_the_engine_alone_is_refused(tiny: str) -> None:
     llm = LLM(tiny, distributed_executor_backend="mp", **SMALL)
     with pytest.raises(ConfigError, match="start_profile needs distributed_executor_backend='uni'"):
         llm.start_profile()
 
 
+@pytest.mark.slow
 def test_lines_of_the_process_begin_with_its_rank(
     tiny: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,6 +44,7 @@ def outputs_of(llm: LLM, params: SamplingParams) -> list:
     return outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_i37_ten_samples_are_ten_requests(llms, singles, which) -> None:
     """I37, whatever the parts are; and the output is that of one request."""

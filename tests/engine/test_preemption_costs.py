@@ -31,6 +31,7 @@ def wanted(tiny):
     return tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 def test_costs_are_measured_at_the_first_preemption(tiny, wanted, ahead, caplog) -> None:
     llm = LLM(tiny, num_gpu_blocks_override=18, async_scheduling=ahead, **SETTINGS)

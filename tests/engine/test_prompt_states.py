@@ -131,6 +131,7 @@ def test_i39_embeddings_are_the_pooled_states_of_one_full_pass(
     assert [one.request_id for one in decoded if one.finished] == ["decoding"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["recompute", "swap"])
 def test_a_preempted_prompt_is_scored_all_the_same(engines, checkpoint, way) -> None:
     """I31: the pool is too small for all of them, and the preemptions do happen."""

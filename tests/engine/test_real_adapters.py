@@ -67,6 +67,7 @@ def alone(llm: LLM, path: Path, params: SamplingParams, number: int, place: int)
     return bits(output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize(
     "settings",

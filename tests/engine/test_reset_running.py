@@ -65,6 +65,7 @@ def test_outputs_are_the_same(
     assert outputs_of(llms[ahead, few], resets) == outputs_of(llms[False, False], set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 def test_nothing_is_left_of_what_was_computed(
     llms: dict[tuple[bool, bool], LLM], ahead: bool

@@ -59,6 +59,7 @@ def test_the_folder_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile_folder({"profiler": "torch", "torch_profiler_dir": "a"}) == "a"
 
 
+@pytest.mark.slow
 def test_a_profile_is_written_where_the_setting_says(path: str, tmp_path: Path) -> None:
     llm = LLM(path, profiler_config={"torch_profiler_dir": str(tmp_path)}, **SETTINGS)
     llm.start_profile()

@@ -31,6 +31,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_a_warm_up(tiny, compilations) -> None:
     """Prompts of all lengths, arriving at all times, greedy, drawn, forked, with and without
     log-probabilities, in a pool so small that groups are swapped."""
@@ -59,6 +60,7 @@ def test_nothing_is_compiled_after_a_warm_up(tiny, compilations) -> None:
     assert compilations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_seqs", "budget", "most", "rows"),
     [(1, 33, 20, 21), (2, 33, 3, 8), (5, 33, 20, 32), (4, 16, 20, 16)],

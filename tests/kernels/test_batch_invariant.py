@@ -146,6 +146,7 @@ def test_a_query_s_bits_do_not_depend_on_its_step(
                 np.testing.assert_array_equal(result, expected[start:stop])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 def test_long_contexts_are_split_by_their_own_length(option: str) -> None:
     """Decodes at the ends of splits, alone and beside others, as drafts and computed again."""

@@ -30,6 +30,7 @@ def test_i40_where_the_blocks_lie_does_not_matter(kernel: Kernel, case: Case, se
     np.testing.assert_array_equal(attend(kernel, case)[0], attend(kernel, renamed)[0])
 
 
+@pytest.mark.slow
 @windows
 @holds(case=cases, poison=lambda sizes: st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_i41_slots_that_must_not_be_read_do_not_matter(
@@ -131,6 +132,7 @@ def test_i42_a_context_in_two_parts(kernel: Kernel, lengths: Lengths, seed: int,
     assert_same(merged, attend(kernel, case, options), case, options)
 
 
+@pytest.mark.slow
 @holds(lengths=lengths, seed=seeds)
 def test_i43_grouped_heads_are_repeated_kv_heads(
     kernel: Kernel, lengths: Lengths, seed: int
@@ -149,6 +151,7 @@ NOTHING: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", NOTHING.values(), ids=NOTHING.keys())
 @holds(lengths=lengths, seed=seeds)
 def test_i44_options_that_do_nothing(

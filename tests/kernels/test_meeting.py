@@ -36,6 +36,7 @@ def meeting(size: int, what: str) -> Iterator[tuple[Processes, SharedMemory]]:
         memory.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_get_what_each_has(size: int) -> None:
     with meeting(size, "gathers") as (made, _):

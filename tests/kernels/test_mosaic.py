@@ -110,6 +110,7 @@ WARPGROUPS: dict[str, tuple[MosaicPrefillConfig, Lengths, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "lengths", "options"), WARPGROUPS.values(), ids=WARPGROUPS)
 def test_any_number_of_warpgroups_agrees_with_the_oracle(
     config: MosaicPrefillConfig, lengths: Lengths, options: dict[str, Any]
@@ -127,6 +128,7 @@ def test_every_swizzle_and_the_largest_head(head_dim: int) -> None:
     assert_agrees(mosaic(case, {}), case, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", [(24, 1, 3, 64), (128, 1, 9, 96)])
 def test_blocks_and_groups_that_fit_no_tile(geometry: tuple[int, int, int, int]) -> None:
     case = make_case(MIXED, 0, geometry, SIZES).as_dtype("float16")

@@ -39,6 +39,7 @@ def test_bits_depend_on_the_number_alone(name: str) -> None:
         assert differing(lambda x: in_whole_vectors(FUNCTIONS[name], x), size) == 0, size
 
 
+@pytest.mark.slow
 def test_xla_alone_rounds_by_the_shape() -> None:
     """Otherwise the tests above would prove nothing."""
     assert sum(differing(FUNCTIONS[name], size) for name in FUNCTIONS for size in (8, 100)) > 0

@@ -73,6 +73,7 @@ def check(output: RequestOutput, logits: np.ndarray, tokens: list[int]) -> None:
     assert np.abs(found - expected).max() / size < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_peft(name: str, tmp_path: Path) -> None:
     """Requests without an adapter run beside them, and get transformers' answers of the base."""

@@ -195,6 +195,7 @@ def test_a_version_that_is_used_is_not_the_first_to_go(tmp_path: Path, reads: li
     assert reads == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_version_that_has_left_is_read_again_if_its_files_still_have_it(
     tmp_path: Path, reads: list[str]
 ) -> None:

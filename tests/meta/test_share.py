@@ -63,6 +63,7 @@ def test_slow_cases_are_kept_by_chance() -> None:
     assert by_chance(names[:9], 20, 1) == choices[1] & set(names[:9])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_run_says_how_to_repeat_it(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_file.py").write_text(FILE)
@@ -76,6 +77,7 @@ def test_a_run_says_how_to_repeat_it(tmp_path: Path, processes: int) -> None:
     assert "--share 25 --share-seed 7" in run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "files"), [(1, "acb"), (2, "cba")])
 def test_no_test_begins_after_its_minutes(tmp_path: Path, seed: int, files: str) -> None:
     for name in ("a", "b", "c"):

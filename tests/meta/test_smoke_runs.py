@@ -115,6 +115,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("peers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
 def test_it_runs(name: str, tmp_path: Path, peers: Path, request: pytest.FixtureRequest) -> None:
     if name in WITH_SMOLLM2:

@@ -22,6 +22,7 @@ def _blocks(page: Path) -> list[str]:
     return [block for block in BLOCK.findall(page.read_text("utf-8")) if "--8<--" not in block]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if _blocks(p)], ids=lambda p: p.name)
 def test_python_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
     blocks = _blocks(page)

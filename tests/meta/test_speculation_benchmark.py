@@ -25,6 +25,7 @@ def tiny(folder: Path, **settings: object) -> LLM:
     return LLM(str(tiny_directory(folder)), **SETTINGS, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_forced_share_of_guesses_is_right(tmp_path: Path) -> None:
     """13 tokens behind the first: 4 a step while 3 guesses are right; then one at a time."""
     plain, params = tiny(tmp_path), SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)

@@ -103,6 +103,7 @@ class Steps:
         return np.asarray(logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, "float32") for name in NAMES]

@@ -46,6 +46,7 @@ def pids(llm: LLM) -> list[int]:
     return [] if client is None else client.pids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_i52_every_kind_of_request_has_the_same_bits(of_bytes: str, size: int) -> None:
     """Masks, beams, samples, embeddings: those of one device in this process."""
@@ -175,6 +176,7 @@ def tokens_of(found: list[Any]) -> list[Any]:
     return [[tokens for tokens, _ in sequences] for sequences in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "number"), [(1, signal.SIGKILL), (0, signal.SIGSTOP)])
 def test_the_end_of_one_is_the_end_of_all(
     of_bytes: str, rank: int, number: int, monkeypatch: pytest.MonkeyPatch

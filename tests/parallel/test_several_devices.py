@@ -59,6 +59,7 @@ def run_on_eight_devices(name: str) -> None:
     assert ended.returncode == 0, ended.stdout[-6000:]
 
 
+@pytest.mark.slow
 def test_a_cpu_s_devices_are_in_a_process_that_has_them(tmp_path: Path) -> None:
     """This one has a device; the other has as many as are asked for, and the same bits."""
     path, _ = tiny_llama(tmp_path / "tiny", num_attention_heads=8, num_key_value_heads=4)

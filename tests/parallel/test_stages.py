@@ -87,6 +87,7 @@ def test_i52_each_stage_swaps_and_recomputes_its_layers(
     assert swapped is None or (stats.num_swapped_out if swapped else stats.num_recomputed) > 0
 
 
+@pytest.mark.slow
 @on_kernels
 @pytest.mark.parametrize("name", ["bloom", "gemma3", "gpt_oss", "deepseek_v3", "cohere2", "gpt2"])
 def test_i52_a_border_may_fall_anywhere_in_a_model(name: str, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def errors_of_calls(llm: LLM) -> list[type[BaseException]]:
     return [type(error) for error in errors if error is not None]
 
 
+@pytest.mark.slow
 @given(
     when=st.sampled_from(WHENS),
     later=st.integers(0, 9),
@@ -200,6 +201,7 @@ def ranks(engine_pid: int) -> list[int]:
     return sorted(int(one) for task in tasks for one in task.read_text().split())
 
 
+@pytest.mark.slow
 @given(
     victim=st.sampled_from(("engine", 0, 1)),
     number=st.sampled_from(SIGNALS),

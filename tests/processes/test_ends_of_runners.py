@@ -142,6 +142,7 @@ def test_a_runner_ends_at_any_call(
             run(calls, made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_without_grief_it_is_the_same(ranks: int) -> None:
     with engine(None, True) as made:
@@ -151,6 +152,7 @@ def test_without_grief_it_is_the_same(ranks: int) -> None:
         assert run(calls, made) == run(calls, made) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", [0, 1])
 def test_processes_that_carry_out_different_steps_have_failed(whose: int) -> None:
     """The requests end, and new ones are computed by processes that agree again."""
@@ -173,6 +175,7 @@ def test_one_that_waits_for_another_that_computes_is_not_stuck() -> None:
     assert fate.stillness() == 13.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_idle_runner_is_missed_at_once(ranks: int) -> None:
     with engine(NEVER, True, ranks) as made:
@@ -186,6 +189,7 @@ def test_an_idle_runner_is_missed_at_once(ranks: int) -> None:
             run(Calls(made), made)
 
 
+@pytest.mark.slow
 def test_a_runner_that_was_shut_down_says_so() -> None:
     client = RunnerClient(MODULE, [(SIZES, NEVER, None)])
     assert client.known == [SIZES] and client.problem() is None
@@ -195,6 +199,7 @@ def test_a_runner_that_was_shut_down_says_so() -> None:
         client.ask(0, "recover")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 def test_a_fork_of_the_driver_ends_nothing() -> None:
     client = RunnerClient(MODULE, [(SIZES, NEVER, None)])
@@ -207,6 +212,7 @@ def test_a_fork_of_the_driver_ends_nothing() -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_client_that_nobody_has_ends_its_process() -> None:
     client = RunnerClient(MODULE, [(SIZES, NEVER, None)])
     pid, folder = client.pids[0], Path(folder_of(client))
@@ -259,6 +265,7 @@ def test_what_cannot_be_pickled_starts_nothing() -> None:
         RunnerClient(MODULE, [lambda: None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("ends_by", [signal.SIGKILL, signal.SIGTERM, None])
 def test_the_process_ends_with_its_driver(ends_by: int | None, stopped: bool) -> None:

@@ -78,6 +78,7 @@ def peaks(model: Path, size: int) -> list[int]:
     return list(most.values())
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_process_is_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_every_kind_of_request_has_the_bits_of_mp(of_bytes: str) -> None:
         assert all(map(gone, client.pids)) and ray.is_initialized()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("users_ray")
 @pytest.mark.parametrize(("what", "whose"), [("killed", 1), ("stopped", 0), ("waits", 1)])
 def test_the_end_of_one_actor_is_the_end_of_all(

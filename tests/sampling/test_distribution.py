@@ -114,6 +114,7 @@ def test_the_test_notices_another_temperature() -> None:
     assert chi_square(np.bincount(found, minlength=V), wanted) > 4
 
 
+@pytest.mark.slow
 def test_i49_first_tokens_of_many_requests_have_the_model_s_distribution(tmp_path) -> None:
     """Through the whole engine: n samples of requests with seeds of their own."""
     path, transformer = tiny_llama(tmp_path / "tiny")

@@ -359,6 +359,7 @@ def test_i49_a_top_p_just_below_1_filters(form) -> None:
     assert tokens(1.0).any() and tokens(0.9994).any() and not tokens(0.9991).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, 2**32 + 7, 2**63 + 7])
 def test_all_bits_of_a_seed_count(seed) -> None:
     """The upper ones as well: the number drawn with is the oracle's."""

@@ -169,6 +169,7 @@ def run(calls: Callable[["Client"], Coroutine[Any, Any, None]], server: Server) 
     server.loop.run(asyncio.wait_for(all_of(), HANG_S))
 
 
+@pytest.mark.slow
 def test_the_gauge_names_who_runs_and_who_waits(server: Server) -> None:
     async def calls(client: Client) -> None:
         for seed, name in enumerate(("german", "french")):

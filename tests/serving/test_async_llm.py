@@ -90,6 +90,7 @@ async def idle(llm: AsyncLLM) -> bool:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_llm(llm: AsyncLLM, checkpoint: Path, run: Run) -> None:
     """I32, I36: all at once, in another process, and text made in this one."""
     asked = [(prompt, params) for prompt in PROMPTS for params in PARAMS]
@@ -216,6 +217,7 @@ def test_embeddings_and_timeouts(llm: AsyncLLM, checkpoint: Path, run: Run) -> N
     assert late.outputs[0].finish_reason == "abort" and late.outputs[0].stop_reason == "timeout"
 
 
+@pytest.mark.slow
 def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, checkpoint: Path, run: Run) -> None:
     """Its process goes on to say that it lives, and for how long the step has run."""
     assert run(after_a_step_of(299.0, llm)) is None

@@ -44,6 +44,7 @@ def test_a_process_that_is_being_closed_has_its_time_to_end(
     assert (kills, client._failed) == (([], None) if closing else ([1], "it ended"))
 
 
+@pytest.mark.slow
 def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -352,6 +352,7 @@ def test_an_engine_is_one() -> None:
         LLMEngine.from_config(EngineConfig(model="stub", data_parallel_size=2))
 
 
+@pytest.mark.slow
 def test_processes(checkpoint: Path) -> None:
     """Two interpreters, each on its own cores; one is killed, and nothing is left of either."""
     settings: dict[str, Any] = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 4}

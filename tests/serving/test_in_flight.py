@@ -254,6 +254,7 @@ AT_FIRST: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before the first output", "after it"])
 def test_parameters_may_change_after_the_call(held: Held, when: str) -> None:
     """Each field, and what is in the lists and dicts that were given."""

@@ -49,6 +49,7 @@ def start(checkpoint: Path) -> AsyncLLM:
     return AsyncLLM(str(checkpoint), distributed_executor_backend="mp", **SETTINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_while_requests_run_all_hear_of_its_end(checkpoint: Path, run: Run, number: int) -> None:
     llm = start(checkpoint)
@@ -71,6 +72,7 @@ def test_while_requests_run_all_hear_of_its_end(checkpoint: Path, run: Run, numb
         ends(pid)
 
 
+@pytest.mark.slow
 def test_while_nothing_runs_its_end_is_missed(checkpoint: Path, run: Run) -> None:
     llm = start(checkpoint)
 
@@ -86,6 +88,7 @@ def test_while_nothing_runs_its_end_is_missed(checkpoint: Path, run: Run) -> Non
     llm.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [None, signal.SIGKILL, signal.SIGSTOP])
 def test_it_ends_with_the_engine(checkpoint: Path, number: int | None) -> None:
     llm = start(checkpoint)

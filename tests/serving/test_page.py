@@ -153,6 +153,7 @@ def check_calm(page: Page, url: str) -> None:
     assert page.problems == []
 
 
+@pytest.mark.slow
 def test_a_chat_and_the_map_of_its_blocks(sized: Page, server: HttpServer) -> None:
     is_live(sized, f"{server.url}/")
     sized.run(WATCH)

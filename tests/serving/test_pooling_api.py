@@ -57,6 +57,7 @@ def near(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_all_say_what_llm_says(pair: tuple[str, TestClient, LLM]) -> None:
     _pooling(*pair)
     _classes(*pair)

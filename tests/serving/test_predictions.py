@@ -74,6 +74,7 @@ def details(usage: Any) -> tuple[int, int]:
     return found.accepted_prediction_tokens, found.rejected_prediction_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
 def test_an_answer_is_that_of_a_server_without_guesses(method: str, clients: Any) -> None:
     plain, client = asked(clients["plain"]), clients[method]
@@ -131,6 +132,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream_options", [None, {}, {"include_usage": True},
     {"include_usage": True, "continuous_usage_stats": True}])  # fmt: skip
 @pytest.mark.parametrize("beside", BESIDE)

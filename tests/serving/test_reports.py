@@ -171,6 +171,7 @@ DRAFTERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_the_bodies_say_what_they_are_named_for(expected: dict[str, Any]) -> None:
     """Otherwise the tests below would compare nothing."""
 
@@ -189,6 +190,7 @@ def test_the_bodies_say_what_they_are_named_for(expected: dict[str, Any]) -> Non
     assert ends == {"stop", "length", "tool_calls", "abort"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_answers_are_those_without_guesses_however_many_are_asked_for(
     drafter: str, client: TestClient, expected: dict[str, Any]

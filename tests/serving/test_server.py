@@ -57,6 +57,7 @@ def texts(answer: Any) -> list[str]:
     return [one.text for one in answer.choices]
 
 
+@pytest.mark.slow
 def test_completions_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
     params = SamplingParams(seed=3, max_tokens=9, n=2, temperature=0.7, logprobs=2, top_k=40)
     offline = llm.generate(PROMPTS, params, use_tqdm=False)

@@ -55,6 +55,7 @@ def test_what_cannot_start_says_why_in_one_line(checkpoint: Path) -> None:
             assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_when_the_engine_is_killed_all_is_said(servers: list[HttpServer]) -> None:
     server = servers[0]
     url = server.url
@@ -72,6 +73,7 @@ def test_when_the_engine_is_killed_all_is_said(servers: list[HttpServer]) -> Non
     server.process.kill()
 
 
+@pytest.mark.slow
 def test_https_asks_for_a_certificate_of_the_client_if_told_to(checkpoint: Path) -> None:
     own, key = str(TLS / "certificate.pem"), str(TLS / "key.pem")
     server = HttpServer.of(
@@ -105,6 +107,7 @@ def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:
     assert not Path(f"/proc/{engine}").exists()
 
 
+@pytest.mark.slow
 def test_a_server_whose_log_nobody_reads_goes_on_and_ends(checkpoint: Path) -> None:
     """A pipe without a reader: each line that is logged fails."""
     reader, writer = os.pipe()

@@ -53,6 +53,7 @@ async def as_a_stream(model: str) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 def test_three_ways_to_ask_an_engine(checkpoint: Path) -> None:
     model = str(checkpoint)
     texts = by_llm(model)
@@ -69,6 +70,7 @@ def commands() -> tuple[list[str], str]:
     return shlex.split(serve, comments=True), curl
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs(smollm2_path: Path) -> None:
     """The commands run as printed, port and model included."""
     (program, *arguments), curl = commands()

@@ -61,6 +61,7 @@ def loads(server: HttpServer) -> Any:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.parametrize("phase", [loads, waits, steps])
 def test_a_runner_ends_with_its_server(

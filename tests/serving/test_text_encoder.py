@@ -148,6 +148,7 @@ def test_a_cut_keeps_whole_characters(tokenizer: Tokenizer, text: str, count: in
     assert found == text.encode()[:count].decode(errors="ignore")
 
 
+@pytest.mark.slow
 def test_a_text_of_any_length_is_cut(tokenizer: Tokenizer) -> None:
     encoder = TextEncoder(tokenizer, 9)
     for size in SIZES:

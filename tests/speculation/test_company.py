@@ -121,6 +121,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_all_kinds_together(config: str, settings: str) -> None:
@@ -143,6 +144,7 @@ def counted(engine: LLMEngine) -> tuple[int, int]:
     return found[names[0]].value, found[names[1]].value
 
 
+@pytest.mark.slow
 def test_in_any_order() -> None:
     rng = np.random.default_rng(0)
     engine = speaking_engine(CONFIGS["wrong in between"](), num_blocks=60)

@@ -134,6 +134,7 @@ def test_beams_are_refused_by_name(asked: int | None) -> None:
     plain.add_request("r", prompt, SamplingParams(**beams, num_speculative_tokens=asked))
 
 
+@pytest.mark.slow
 def test_a_thousand_requests_leave_nothing(watched: Watched) -> None:
     """Four at a time; some end, some are aborted."""
     engine = small_engine(speculation=ALWAYS, ahead=True)

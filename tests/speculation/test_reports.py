@@ -124,6 +124,7 @@ DRAFTERS: dict[str, Callable[[Guess], Guess]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_grammars_hold_with_any_number_of_requests_at_once(drafter: str, ahead: bool) -> None:
@@ -139,6 +140,7 @@ def test_grammars_hold_with_any_number_of_requests_at_once(drafter: str, ahead: 
     assert engine.stats().num_steps > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
 def test_grammars_hold_with_the_drafters_that_users_have(method: str) -> None:
     """vllm#49694, #52620: it was the n-gram drafter there. What it guesses out of a prompt that
@@ -203,6 +205,7 @@ def ends() -> list[Asked]:
     ]
 
 
+@pytest.mark.slow
 def test_a_grammar_or_a_stop_that_ends_inside_a_draft_is_noticed() -> None:
     """sglang PR#21723, PR#31738, openvino.genai#4081: a grammar ended in the middle of accepted
     guesses, and the request went on behind it or its matcher failed; a stop before the end of
@@ -222,6 +225,7 @@ def test_a_grammar_or_a_stop_that_ends_inside_a_draft_is_noticed() -> None:
     assert reasons == {"stop", "length"}
 
 
+@pytest.mark.slow
 def test_greedy_answers_with_ngrams_are_those_without() -> None:
     """vllm#41758: with n-grams each of 20 greedy answers was another one, since steps of k + 1
     tokens ran other kernels."""

@@ -164,6 +164,7 @@ def test_decomposed_characters_shrink_no_more_than_said(form: str, shrink: float
     assert max(_size(one) / _size(write(one)) for one in _characters()) == shrink <= FORMS_SHRINK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "shrink"), [("NFC", 3.5), ("NFKC", 4.0)])
 def test_composed_characters_shrink_no_more_than_said(form: str, shrink: float) -> None:
     """However the pieces of characters come together: each piece has a share of the bytes of what

@@ -68,6 +68,7 @@ def test_products(form: Dense | Panels, dtype: str) -> None:
     check(lambda x: heads.format.batched_matmul(x, heads, first, None), x, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_gates_and_activations(dtype: str) -> None:
     x = numbers(ROWS, 64, dtype=dtype)
@@ -133,6 +134,7 @@ def test_norms(size: int, dtype: str) -> None:
     check(lambda x: numba.add_layer_norm(x, x, scale, None, jnp.int32(len(x)), eps=1e-5)[1], x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize("whole", [False, True])

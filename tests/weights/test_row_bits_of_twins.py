@@ -36,6 +36,7 @@ def check(functions: dict[str, Callable[[jax.Array], jax.Array]], x: np.ndarray)
                 np.testing.assert_array_equal(found, whole[rows], f"{name}, {count} from {start}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [5, 64, 101, 1000])
 def test_norms_and_softmaxes(size: int) -> None:
     """XLA's own sums have other bits wherever there are fewer than 4,096 numbers."""
@@ -48,6 +49,7 @@ def test_norms_and_softmaxes(size: int) -> None:
     check({"softmax": xla.softmax, "logsumexp": xla.logsumexp}, 3 * x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "dim", "whole"), [(3, 128, False), (4, 16, False), (1, 5, False), (2, 64, True)]
 )

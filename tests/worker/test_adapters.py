@@ -78,6 +78,7 @@ def untied(
     return config | {"tie_word_embeddings": False}, tensors | {"lm_head.weight": tensors[table]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES)
 def test_an_adapter_is_the_merged_model(case: str, tmp_path: Path) -> None:
     """It is so for chunks of a prompt and decodes. The row without an adapter keeps its bits."""
@@ -93,6 +94,7 @@ def test_an_adapter_is_the_merged_model(case: str, tmp_path: Path) -> None:
     assert np.abs(own - base).max() > 0.05 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gptq", "w8a8", "gguf"])
 def test_a_quantised_base_keeps_its_codes(method: str, tmp_path: Path) -> None:
     """The adapter is added to products with codes; in W8A8 it multiplies x before it is rounded.
@@ -150,6 +152,7 @@ def several(path: Path, count: int = SLOTS) -> list[Adapter]:
     return [adapter_of(kinds[i % 3], of, i, biased=i == 2) for i in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_row_s_bits_depend_on_its_own_adapter_alone(llama: Path, dtype: str) -> None:
     """Other rows, their adapters, their order, and the numbers of the slots do not count."""
@@ -203,6 +206,7 @@ def test_an_adapter_whose_b_is_zero_is_the_base(llama: Path) -> None:
     np.testing.assert_array_equal(found, logits_of(llama))
 
 
+@pytest.mark.slow
 def test_evicted_and_loaded_again_is_never_evicted(llama: Path) -> None:
     """Another slot gives the same bits."""
     adapters, worker = several(llama), worker_of(llama, loras=2)
@@ -216,6 +220,7 @@ def test_evicted_and_loaded_again_is_never_evicted(llama: Path) -> None:
     assert alone(worker, 8, 0).tobytes() == logits_of(llama).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("add", ["numba", "xla"])
 def test_a_slot_that_is_taken_keeps_nothing(
     llama: Path, add: str, monkeypatch: pytest.MonkeyPatch
@@ -251,6 +256,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pallas_kernels.backends._cpu_kernels_failure", lambda: "not wanted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["llama", "gpt2", "phi3", "gemma2"])
 def test_xla_s_twin_is_the_merged_model_too(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,11 +265,13 @@ def test_xla_s_twin_is_the_merged_model_too(
     test_an_adapter_is_the_merged_model(case, tmp_path)
 
 
+@pytest.mark.slow
 def test_bits_of_xla_s_twin(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_kernels(monkeypatch)
     test_a_row_s_bits_depend_on_its_own_adapter_alone(llama, "float32")
 
 
+@pytest.mark.slow
 def test_a_gpu_s_kernels(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreted: beside XLA's twin, and bits that depend on the row's own adapter alone."""
     without_kernels(monkeypatch)

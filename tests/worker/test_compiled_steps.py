@@ -134,6 +134,7 @@ def run(steps: Any, shape: StepShape, packed: np.ndarray) -> StepOutput:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_step_gives_what_its_shape_asks_for(eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = counting_steps(monkeypatch, enforce_eager=eager)

@@ -67,6 +67,7 @@ def several(path: Path) -> list[Adapter]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "dtype"),
     [*((case, "float32") for case in MIXTURES), ("qwen2_moe", "bfloat16"),
@@ -89,6 +90,7 @@ def test_chunks_of_a_prompt_and_company_do_not_matter(case: str, models: Path) -
     assert driver.step((2, PROMPT[9:]))[0].tobytes() == expected[1].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MIXTURES)
 def test_an_adapter_whose_b_is_zero_is_the_base(case: str, models: Path) -> None:
     of, names = modules_at(models / case)
@@ -97,6 +99,7 @@ def test_an_adapter_whose_b_is_zero_is_the_base(case: str, models: Path) -> None
     np.testing.assert_array_equal(found, logits_of(models / case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "add"), [("qwen2_moe", "numba"), ("deepseek_v2", "numba"), ("mixtral", "xla")]
 )
@@ -123,6 +126,7 @@ def test_a_slot_that_is_taken_keeps_nothing(
     assert alone(worker, 6, 0).tobytes() == logits_of(path).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "waits"), [("gpt_oss", False), ("deepseek_v2", False), ("deepseek_v2", True)]
 )
@@ -146,6 +150,7 @@ def test_xla_s_twin(
     np.testing.assert_allclose(own, expected, rtol=0, atol=1e-4 * size)
 
 
+@pytest.mark.slow
 def test_one_expert_of_one_layer(models: Path) -> None:
     """Rows that it does not get keep the base's bits; others have its own change."""
     path = models / "mixtral"
@@ -160,6 +165,7 @@ def test_one_expert_of_one_layer(models: Path) -> None:
     assert len(found) > 1 and any(any(one) and not all(one) for one in found)
 
 
+@pytest.mark.slow
 def test_a_bias_of_keys_changes_nothing_and_one_of_values_does(models: Path) -> None:
     """It adds the same to all scores of a query. To the last bits: the scores are rounded."""
     path = models / "deepseek_v2"
@@ -190,6 +196,7 @@ def test_they_count_as_weights(models: Path) -> None:
     test_adapters.test_slots_beyond_this_machine_s_memory_are_refused(models / "deepseek_v2")
 
 
+@pytest.mark.slow
 def test_a_quantised_base(models: Path) -> None:
     """Company and adapters do not see each other; x is multiplied before it is rounded."""
     path = models / "qwen2_moe"
@@ -202,6 +209,7 @@ def test_a_quantised_base(models: Path) -> None:
     assert np.abs(exact - own).max() < 0.1 * size
 
 
+@pytest.mark.slow
 def test_experts_in_codes(tmp_path: Path) -> None:
     """MXFP4, of which every number is known: beside the merged model of these numbers."""
     path = tmp_path / "codes"

@@ -125,6 +125,7 @@ def test_a_row_moves_with_its_sample() -> None:
         np.testing.assert_array_equal(found[name], before[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branches_wait", [False, True])
 @pytest.mark.parametrize("sampling", ["greedy", "probabilistic"])
 def test_a_model_that_drafts_for_itself_is_always_right(sampling: str, branches_wait: bool) -> None:
@@ -143,6 +144,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(sampling: str, branches_
     assert engine.stats().num_steps == 1 + 4  # of 4 tokens each
 
 
+@pytest.mark.slow
 def test_who_is_left_takes_guesses_from_far_behind() -> None:
     """Five rows draw more guesses than the target's step has rows; four of them leave then."""
     pool = Pool(4, 60, draft="itself", accepts_guesses=True, max_len=32, max_seqs=5)
@@ -166,6 +168,7 @@ def test_who_is_left_takes_guesses_from_far_behind() -> None:
     assert len(said) == 2 and said[0] == said[1]
 
 
+@pytest.mark.slow
 def test_a_ticket_keeps_none_of_those_before_it() -> None:
     """Each step is unread from the one before, so otherwise all would stay until the end."""
     pool = Pool(4, 60, draft="itself", accepts_guesses=True)
