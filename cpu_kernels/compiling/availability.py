@@ -18,7 +18,7 @@ from pathlib import Path
 
 logger = logging.getLogger("cpu_kernels.compile")
 
-ATTENTION = "cpu_kernels.attention.paged_attention"
+ATTENTION = "cpu_kernels.attention.attention_kernel"
 OTHERS = (
     "cpu_kernels.linear.panels",
     "cpu_kernels.linear.float_weights",

@@ -117,7 +117,7 @@ def counting(work, which, seq, head, position, reach):
     return run
 
 pages.find_run = counting
-import cpu_kernels.attention.paged_attention  # compiles it here, not in another process
+import cpu_kernels.attention.attention_kernel  # compiles it here, not in another process
 from tests.kernels.test_drafts import rows_of
 
 for case in json.loads(sys.argv[1]):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cpu_kernels.attention.paged_attention import attend as handler
+from cpu_kernels.attention.attention_kernel import attend as handler
 from cpu_kernels.calls.frame import API, API_VERSION, EXTENSION, METADATA, STAGE
 
 FRAME_WORDS = 22

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpu_kernels.attention.paged_attention import NAME
+from cpu_kernels.attention.attention_kernel import NAME
 from pallas_kernels.backends import BACKENDS
 from tests.kernels.cases import Sizes, make_case
 from tests.kernels.draws import cases, long_cases

@@ -1,5 +1,7 @@
 """The import hook of conftest.py works: a wrong shape fails at the call, in tests only."""
 
+import ast
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ from jaxtyping import TypeCheckError
 
 from pallas_kernels import write_kv
 from reference.attention import softmax_attention
+from tests.conftest import CHECKED_SHAPES
+from tests.meta.trees import ROOT
 
 
 def test_wrong_rank_in_the_kernels() -> None:
@@ -24,3 +28,21 @@ def test_letters_bind_across_arguments() -> None:
 def test_wrong_dtype_in_the_oracle() -> None:
     with pytest.raises(TypeCheckError):
         softmax_attention(np.zeros(3, np.int64), np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("package", [one for one in CHECKED_SHAPES if one.startswith("cpu_")])
+def test_no_function_that_numba_compiles_is_checked(package: str) -> None:
+    """It could not be compiled. Where kernels are compiled already, nothing else would notice."""
+    place = ROOT / package.replace(".", "/")
+    files = [*place.rglob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
+    compiled = ("cpu_kernels.compiling.jit", "cpu_kernels.calls.kernel", "numba")
+    assert files and all(
+        name not in compiled for file in files for name in imported(file.read_text("utf-8"))
+    )
+
+
+def imported(text: str) -> set[str]:
+    """The modules that a file imports from."""
+    nodes = list(ast.walk(ast.parse(text)))
+    whole = {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
+    return whole | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
