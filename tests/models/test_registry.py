@@ -30,7 +30,7 @@ def test_each_entry_has_what_the_loader_needs(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_a_misspelt_name_is_told_the_nearest(architecture: str) -> None:
-    wrong = architecture.replace("For", "Four").replace("Model", "Modell")
+    wrong = architecture.replace("For", "Four").replace("Model", "Modes")
     (nearest,) = difflib.get_close_matches(wrong, FAMILIES, n=1)
     expected = f"known: .*{architecture}.*The nearest name is {nearest}"
     with pytest.raises(ConfigError, match=expected):
