@@ -7,8 +7,9 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -
 # may not write bytecode (PYTHONDONTWRITEBYTECODE), each process compiles these 1600 files again.
 START := import jax, numba, jax_engine.llm; \
 	jax.jit(jax.numpy.abs).lower(0); numba.njit('int64()')(lambda: 0)
-# More than cores: half of the time tests wait for processes that they have started.
-JOBS ?= 3
+# More than cores: tests often wait for processes that they have started. A process needs 1.5 GB.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+JOBS ?= $(shell expr $(CORES) + 2 \& $(CORES) \< 6 \| 8)
 MINUTES ?= 30
 
 .PHONY: help demo test test-all coverage thorough lint format docs mutation aot clean

@@ -57,6 +57,7 @@ def test_serve_counts_what_the_server_counts(
     assert "Output token throughput (tok/s):" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_is_one_line(
     server: HttpServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

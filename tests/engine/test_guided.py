@@ -67,6 +67,7 @@ def test_every_output_that_ends_conforms_to_its_schema(llm, schema, seed, n) -> 
             assert len(one.token_ids) == params.max_tokens
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), choice=st.lists(st.text(min_size=1), min_size=1, max_size=4))
 def test_regexes_and_choices_in_one_batch_with_free_requests(llm, seed, choice) -> None:
     free = SamplingParams(temperature=1.0, seed=seed, max_tokens=12, ignore_eos=True)

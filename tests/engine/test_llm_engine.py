@@ -227,6 +227,7 @@ def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
     assert after.outputs[0].token_ids == again.outputs[0].token_ids
 
 
+@pytest.mark.slow
 def test_eager_mode_gives_the_same_tokens(checkpoint, llm) -> None:
     eager = LLM(str(checkpoint[0]), num_gpu_blocks_override=20, enforce_eager=True, **SETTINGS)
     mine = eager.generate([[4, 5, 6]], greedy(max_tokens=3), use_tqdm=False)[0]

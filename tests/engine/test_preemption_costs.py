@@ -48,6 +48,7 @@ def test_costs_are_measured_at_the_first_preemption(tiny, wanted, ahead, caplog)
     assert f"{1000 * costs.seconds_per_token:.3f} ms" in lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("costs", "settings", "swaps"),
     [

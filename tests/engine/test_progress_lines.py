@@ -53,6 +53,7 @@ def test_what_is_long_says_so_while_it_lasts_and_when_it_ends(
     assert caplog.messages[2:] == ["compiling another ..."]
 
 
+@pytest.mark.slow
 def test_a_warm_up_has_one_bar_and_no_line_for_each_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

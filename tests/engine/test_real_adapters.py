@@ -99,6 +99,7 @@ def test_more_adapters_than_slots_change_nothing(
     assert len({str(one[0][1]) for one in together}) == 9  # no two have the same numbers
 
 
+@pytest.mark.slow
 def test_an_adapter_is_the_merged_model(llama: Path, tmp_path: Path) -> None:
     one = lora(llama, 3)
     assert one is not None and one.adapter is not None
@@ -122,6 +123,7 @@ def test_embeddings_are_the_adapter_s(llama: Path) -> None:
     assert base == same and first != base and second not in (base, first)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_computed_is_refused_alone(tmp_path: Path) -> None:
     """An adapter of a longer model: the others go on."""
     write(CASES["minicpm3"], tmp_path)

@@ -151,6 +151,7 @@ def beside(pair: tuple[str, str], kind: str) -> tuple[int, int]:
     return plain.stats().num_steps, stats.num_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_guesses_change_nothing_beside_an_option(kind: str) -> None:
     steps = [beside((name, name), kind) for name in OPTIONS]

@@ -98,6 +98,7 @@ def test_there_is_nothing_to_warm_up_where_nothing_is_compiled(tiny, compilation
     assert "jit(step)" not in compilations
 
 
+@pytest.mark.slow
 def test_guesses_beside_a_chunk_fit_the_rows_of_the_largest_step(tiny) -> None:
     """A chunk draws nothing and takes a row: 15 guesses, their row and its own are one too many."""
     settings = SETTINGS | {"num_gpu_blocks_override": 40, "long_prefill_token_threshold": 4}

@@ -51,6 +51,7 @@ def test_bugs_made_by_rule_have_names_of_their_own() -> None:
     assert not gone, f"no longer in the code: take them out of {equivalents.TABLE.name}"
 
 
+@pytest.mark.slow
 def test_a_sample_has_bugs_to_draw() -> None:
     """Functions that were edited drop out until their folder is judged again."""
     rows = killers.read()

@@ -56,6 +56,7 @@ def sampled(logits: Any, rows: np.ndarray, asks: SamplerStages | None) -> Sample
 _sampled = jax.jit(sampled, static_argnames="asks")
 
 
+@pytest.mark.slow
 @given(settings=st.lists(some_settings, min_size=3, max_size=3), seed=st.integers(0, 2**16))
 def test_the_host_asks_for_enough(settings: list[dict[str, Any]], seed: int) -> None:
     """The outputs are those of a device that finds out by itself."""

@@ -83,6 +83,7 @@ def test_completions_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
     assert same.usage.prompt_tokens == sum(map(len, ids))
 
 
+@pytest.mark.slow
 def test_beams_and_best_of_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
     beams = SamplingParams(use_beam_search=True, n=2, temperature=0.0, max_tokens=6)
     best = SamplingParams(seed=5, max_tokens=6, n=2, best_of=4)

@@ -90,6 +90,7 @@ def test_https_asks_for_a_certificate_of_the_client_if_told_to(checkpoint: Path)
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:
     """`test_server_ends.py` has other ends, in this process."""
     server, found = servers[1], list[Any]()

@@ -16,6 +16,8 @@ from tests.support.drafters import Guess, perfect, speculation, unruly
 from tests.support.raise_at import Injected
 from tests.support.speaking import EOS, VOCAB, followed_by, speaking_engine
 
+pytestmark = pytest.mark.slow  # half a minute for the answers alone
+
 SCHEMA = {"json": {"type": "array", "items": {"enum": [1, 22, "x"]}, "minItems": 2, "maxItems": 5}}
 REGEX, CHOICE = {"regex": "(ab|bca){3,9}"}, {"choice": ["hello", "help me", "helpers"]}
 LETTERS: dict[str, Any] = {"allowed_token_ids": [*range(97, 123), EOS]}

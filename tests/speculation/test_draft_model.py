@@ -359,6 +359,7 @@ def test_what_lies_behind_a_lost_block_is_computed_too(caplog: pytest.LogCapture
     assert watch.computed[before] >= len(PROMPT) - 2 and not caplog.records
 
 
+@pytest.mark.slow
 def test_ended_requests_are_forgotten() -> None:
     engine = small_engine(speculation=draft_config(2))
     watch = Watch(engine)

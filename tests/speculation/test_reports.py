@@ -176,6 +176,7 @@ TYPES: dict[str, Callable[[list[int]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 def test_no_kind_of_guess_ends_the_engine(kind: str) -> None:
     """vllm#44006, #51660, sglang#24283, #9187: a matcher that was fed what it could not take, or
@@ -292,6 +293,7 @@ def test_log_probabilities_are_told_of_accepted_tokens(logprobs: int) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("kind", ["right", "wrong", "ngram"])
 def test_aborts_among_shared_prefixes_change_no_other_request(kind: str, ahead: bool) -> None:
@@ -338,6 +340,7 @@ def with_aborts(
     return [found[str(i)] for i in range(len(asked))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_a_guess_that_is_rejected_last_leaves_no_token_too_many(most: int) -> None:
     """openvino.genai#4190: where the last guess was wrong a token too many counted as computed:

@@ -184,6 +184,7 @@ def test_kinds_meet_in_one_matrix(used: tuple[int, ...]) -> None:
 
 
 # With groups of 32 a tile has at most 64 tokens, with groups of 64 it has 128.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "counts"), [(2, (8, 3, 1)), (1, (100, 64)), (2, (200, 128))], ids=str
 )

@@ -309,6 +309,7 @@ def test_a_gpu_s_kernels(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.abs(row - base).max() > 0.1 * size
 
 
+@pytest.mark.slow
 def test_company_and_integers(llama: Path) -> None:
     """Rows of x are rounded to int8 beside each other; adapters do not see that."""
     worker = worker_of(llama, quantization="w8a8")
@@ -326,6 +327,7 @@ def check_turns(worker: Any, own: np.ndarray, base: np.ndarray, count: int) -> N
         assert rows.tobytes() == (own if seq % 2 else base).tobytes()
 
 
+@pytest.mark.slow
 def test_where_branches_wait_a_step_with_adapters_is_a_program_of_its_own(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
