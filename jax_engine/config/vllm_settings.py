@@ -145,7 +145,7 @@ def with_cudagraph_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_speculative_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Moves the short forms of its keys into `speculative_config`.
+    """Enters the short forms of its keys into `speculative_config`; they stay beside it.
 
     Raises:
         ConfigError: One of them says something else than `speculative_config` does.
@@ -162,8 +162,7 @@ def with_speculative_config(settings: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name} and speculative_config's {key} must be the same, got {shown(value)} and "
                 f"{shown(keys[key])}: leave one of them out"
             )
-    rest = {name: value for name, value in settings.items() if name not in SPECULATION}
-    return {**rest, "speculative_config": keys}
+    return {**settings, "speculative_config": keys}
 
 
 def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -246,7 +246,7 @@ class BlockManager(BlockView):
             known = len(token_ids) if prompt_len is None else prompt_len
             table = self.tables[seq_id] = self._open_table(cached, chain, known)
         copies: list[tuple[int, int]] = []
-        if need and self._is_shared(table, start // self.block_size):
+        if self._is_shared(table, start // self.block_size):
             copies.append(self._copy_on_write(table, start // self.block_size))
         for _ in range(-(-num_tokens // self.block_size) - len(table.ids)):
             table.append(self._take_block())
@@ -369,7 +369,7 @@ class BlockManager(BlockView):
         table = BlockTable(self.table_width, [] if chain is None else chain, prompt_len)
         for block in cached:
             self.gpu.share(block)
-        table.extend(list(cached))
+        table.fill(list(cached))
         table.num_tried = len(cached)
         return table
 
@@ -391,11 +391,10 @@ class BlockManager(BlockView):
             table.num_tried = full
 
     def _set_room(self, table: BlockTable, num_tokens: int) -> None:
-        index = (num_tokens - 1) // self.block_size
-        room = (index + 1) * self.block_size
+        room = -(-num_tokens // self.block_size) * self.block_size
         if self.enable_prefix_caching and table.registers:
             room -= 1  # the write that fills the block has to register it
-        table.room = room if room > num_tokens and not self._is_shared(table, index) else 0
+        table.room = room if room > num_tokens else 0
 
     def _check_width(self, seq_id: int, num_tokens: int) -> None:
         num_blocks = -(-num_tokens // self.block_size)

@@ -177,11 +177,10 @@ class BlockTable:
         self.row[len(self.ids)] = block
         self.ids.append(block)
 
-    def extend(self, blocks: list[int]) -> None:
-        """Appends physical blocks; the caller has checked that they fit into W."""
-        end = len(self.ids)
-        self.row[end : end + len(blocks)] = blocks
-        self.ids += blocks
+    def fill(self, blocks: list[int]) -> None:
+        """Puts physical blocks in the place of as many or of none; they fit into W."""
+        self.row[: len(blocks)] = blocks
+        self.ids = blocks
 
     def cut(self, num_blocks: int) -> list[int]:
         """Removes the physical blocks behind the first `num_blocks`, and returns them."""
@@ -200,8 +199,7 @@ class BlockTable:
 
         A table that was swapped in is never registered again: the original may still be cached.
         """
-        self.ids = []
-        self.extend(blocks)
+        self.fill(blocks)
         self.device = device
         self.room = 0
         self.num_tried = 0
@@ -213,7 +211,7 @@ class BlockTable:
         The chain may be ahead of what is computed: a fork may fill those blocks with other tokens.
         """
         child = BlockTable(len(self.row), [], self.prompt_len)
-        child.extend(self.ids[:num_blocks])
+        child.fill(self.ids[:num_blocks])
         child.device = self.device
         child.num_tried = min(self.num_tried, num_blocks)
         child.chain = self.chain[: child.num_tried]

@@ -135,7 +135,7 @@ def _append(seq: Sequence, choice: Choice) -> None:
 def _end_search(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
     """Ends the beams and makes the hypotheses, best first, the group's sequences."""
     for seq in group.seqs:
-        state.end(seq, group, "abort", None if search.hypotheses else NO_TOKEN)
+        state.end(seq, group, "abort", NO_TOKEN)  # said only where no hypothesis takes their place
     if not search.hypotheses:
         logger.warning("request %s is aborted: %s", group.request_id, NO_TOKEN)
         return

@@ -19,7 +19,7 @@ class Node:
     Attributes:
         parent: Content of the block before; None for a first block.
         tokens: The B tokens of this block.
-        salt: None except in first blocks; requests of different salts share nothing.
+        salt: Its request's; requests of different salts share nothing.
         chain_hash: Hash of the whole chain, computed once from the parent's.
     """
 
@@ -34,8 +34,8 @@ class Node:
     ) -> None:
         self.parent = parent
         self.tokens = tokens
-        self.salt = salt if parent is None else None
-        self.chain_hash: int = hash_fn((parent.chain_hash if parent else None, tokens, self.salt))
+        self.salt = salt
+        self.chain_hash: int = hash_fn((parent.chain_hash if parent else None, tokens, salt))
 
     def __hash__(self) -> int:
         return self.chain_hash
@@ -51,7 +51,7 @@ class Node:
         left: Node | None = self
         right: Node | None = other
         while left is not right:
-            if left is None or right is None or left.chain_hash != right.chain_hash:
+            if left is None or right is None:
                 return False
             if left.tokens != right.tokens or left.salt != right.salt:
                 return False

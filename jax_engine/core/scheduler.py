@@ -216,7 +216,7 @@ class Scheduler:
         active = sum([len(group.unfinished()) for group in running])
         free = max(1, total - len(self._advanced))
         waiting = len(self._state.waiting)
-        return unified.Share(max(1, -(-active // total)), max(1, -(-waiting // free)))
+        return unified.Share(-(-active // total), -(-waiting // free))
 
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
@@ -333,12 +333,9 @@ class Scheduler:
 
     def _trim(self) -> None:
         for item, _ in self._accepted:
-            if item.seq.finish_reason is None:
-                seq, computed = item.seq, item.seq.num_computed_tokens
-                self.block_manager.trim(seq.seq_id, computed)
-                self.block_manager.register(
-                    seq.seq_id, seq.token_ids, computed, item.group.cache_salt
-                )
+            seq, computed = item.seq, item.seq.num_computed_tokens
+            self.block_manager.trim(seq.seq_id, computed)
+            self.block_manager.register(seq.seq_id, seq.token_ids, computed, item.group.cache_salt)
         self._accepted = []
 
     def drop_step(self) -> None:

@@ -109,12 +109,9 @@ def _row(item: ScheduledSequence) -> Row:
         return Row(
             seq.seq_id, group.number, start, tokens, history, len(drafts), group.adapter_slot
         )
-    if num_tokens == 1:
-        tokens = [pending or seq.token_ids[start]]
-    else:
-        tokens = seq.token_ids[start : start + num_tokens]
-        if pending:
-            tokens.append(pending)
+    tokens = seq.token_ids[start : start + num_tokens]
+    if pending:
+        tokens.append(pending)
     history = None
     if group.needs_history and num_samples:
         history = [*seq.token_ids, pending] if pending else list(seq.token_ids)

@@ -125,10 +125,8 @@ class SchedulerState:
         if self.groups.get(group.request_id) is group:
             del self.groups[group.request_id]
         self.seq_ids.discard(group.seqs[0].seq_id)
-        for i in reversed(range(len(self.waiting))):  # mostly the last one
-            if self.waiting[i] is group:
-                del self.waiting[i]
-                return
+        if group in self.waiting:
+            self.waiting.remove(group)
 
     def clear(self) -> None:
         """Aborts all groups, even if they and the queues are inconsistent."""
@@ -212,8 +210,8 @@ class SchedulerState:
                 out.adapters.append((group.adapter_slot, group.adapter))
         group.set_status(SequenceStatus.RUNNING)
         insort(self.running, group, key=by_key)
-        if self._reserved is not None:
-            self._reserved += group.reserved
+        assert self._reserved is not None, "fits has counted them"
+        self._reserved += group.reserved
 
     def preempt_youngest(self, out: SchedulerOutput) -> SequenceGroup:
         """Takes all blocks of the last running group, whose sequences only run together.
@@ -345,7 +343,8 @@ class SchedulerState:
 
     def _unpin(self, group: SequenceGroup) -> None:
         """Lets others have the slot of a group that runs no more."""
-        if group.adapter is not None and group.adapter_slot:
+        if group.adapter_slot:
+            assert group.adapter is not None
             group.adapter_slot = NO_ADAPTER
             self.slots.unpin(group.adapter)
 

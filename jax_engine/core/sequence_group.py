@@ -144,7 +144,7 @@ class SequenceGroup:
     @property
     def part(self) -> list[Sequence]:
         """The sequences of the current part; those of earlier parts have finished."""
-        return self.seqs[self.part_start :] if self.part_start else self.seqs
+        return self.seqs[self.part_start :]
 
     def limit_parts(self, part_size: int) -> None:
         """Splits the samples into parts of this size. Call before scheduling; not for beams."""

@@ -33,9 +33,8 @@ def schedule(state: SchedulerState, out: SchedulerOutput, share: Share = ALL) ->
     total = state.limits.max_num_batched_tokens
     budget = continue_running(state, out, total, share.running)
     if not out.preempted:
-        if state.swapped:
-            budget = resume_swapped(state, out, budget)
-        if state.waiting and not state.swapped:
+        budget = resume_swapped(state, out, budget)
+        if not state.swapped:
             budget = admit_waiting(state, out, budget, share.waiting)
     out.num_batched_tokens = total - budget
 

@@ -190,7 +190,7 @@ class _Times:
 
     def __init__(self) -> None:
         self._times: deque[float] | None = None
-        self.last = 0
+        self.last: int
 
     def add(self, seconds: float, number: int) -> None:
         """The first one does not count: it may have compiled the step."""
