@@ -43,6 +43,7 @@ def test_slots_are_filled_in_order_and_the_longest_idle_goes_first() -> None:
     assert slots.held() == {A.digest: 1, B.digest: 2} and slots.pinned() == {}
     assert slots.pin(C) == (2, True), "B was left before A"
     assert slots.pin(A) == (1, False), "it is still there"
+    assert not slots.has_room_for(B), "A is idle no more"
     assert slots.pinned() == {A.digest: 1, C.digest: 1}
     slots.unpin(A)
     slots.clear()

@@ -134,12 +134,20 @@ def test_the_watermark_counts() -> None:
     scheduler.add_group(make_group("a", 10, max_tokens=21))  # 15 blocks, 1, 4
     with pytest.raises(RequestTooLargeError, match="may need 21 KV blocks"):
         scheduler.add_group(make_group("b", 10, max_tokens=22))
+    parts = make_group("parts", 4, n=3)  # 2 shared blocks; 5 a sample, of 14 without the watermark
+    Scheduler(blocks, max_num_seqs=8, max_num_batched_tokens=8, max_model_len=64).add_group(parts)
+    assert parts.part_size == 2
 
 
-def test_without_max_tokens_a_request_may_fill_the_model() -> None:
-    with pytest.raises(RequestTooLargeError, match="max_tokens None may need 17 KV blocks"):
-        make_scheduler(16).add_group(make_group("a", max_tokens=None))
-    make_scheduler(17).add_group(make_group("a", max_tokens=None))
+@pytest.mark.parametrize(
+    ("max_tokens", "max_model_len"),
+    [(None, 32), (None, 33), (1000, 32)],  # the last token by length needs no slot
+)
+def test_a_request_may_fill_the_model(max_tokens: int | None, max_model_len: int) -> None:
+    group = make_group("a", max_tokens=max_tokens)
+    with pytest.raises(RequestTooLargeError, match=f"{max_tokens} may need 17 KV blocks"):
+        make_scheduler(16, max_model_len=max_model_len).add_group(group)
+    make_scheduler(17, max_model_len=max_model_len).add_group(group)
 
 
 def test_an_empty_prompt_and_a_taken_name_are_refused() -> None:

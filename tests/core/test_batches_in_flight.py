@@ -36,13 +36,26 @@ def test_the_next_chunk_of_a_prompt_does_not_wait() -> None:
     """No chunk but the last draws a token; each stage computes them in order."""
     scheduler = make_scheduler(max_num_batched_tokens=4, max_concurrent_batches=3)
     scheduler.add_group(make_group("a", 10))
-    chunks = [planned(scheduler) for _ in range(3)]
+    chunks, waits = [], []
+    for _ in range(3):
+        chunks.append(planned(scheduler))
+        waits.append(scheduler.running[0].in_flight)
     starts = [(item.start, item.num_tokens) for out in chunks for item in out.scheduled]
-    assert starts == [(0, 4), (4, 4), (8, 2)]
+    assert starts == [(0, 4), (4, 4), (8, 2)] and waits == [False, False, True]
     assert scheduler.schedule().is_empty
     for out in chunks:
         scheduler.update(tokens_for(out))
     assert scheduler.groups["a"].seqs[0].token_ids[-1] == TOKEN
+
+
+def test_a_group_waits_for_the_tokens_of_some_of_its_sequences() -> None:
+    """The budget divides it: one sequence's token is drawn, and the other one's is not."""
+    scheduler = make_scheduler(max_concurrent_batches=2, max_num_batched_tokens=1)
+    group = make_group("a", 1, n=2)
+    scheduler.add_group(group)
+    scheduler.update(tokens_for(scheduler.schedule()))
+    assert len(planned(scheduler).scheduled) == 1
+    assert [seq.in_flight for seq in group.seqs] == [True, False] and group.in_flight
 
 
 @pytest.mark.parametrize(

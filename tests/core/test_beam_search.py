@@ -24,6 +24,7 @@ def choice(value: float) -> Choice:
         ({"ignore_eos": True}, 6),
         ({}, 6),
         ({"stop_token_ids": [2]}, 6),  # the end of sequence, once more
+        ({"stop_token_ids": None}, 6),
         ({"stop_token_ids": [4]}, 9),
         ({"stop_token_ids": [4, 5], "best_of": 4}, 16),
         ({"ignore_eos": True, "stop_token_ids": [2, 4]}, 9),
@@ -105,5 +106,5 @@ def test_fewer_than_k_hypotheses_are_not_enough(early: Any) -> None:
 
 def test_only_requests_that_ask_for_it_are_beam_searches() -> None:
     assert BeamSearch.for_request(make_params(n=3), ()) is None
-    params = make_params(n=3, **beam_params(length_penalty=0.5, early_stopping="never"))
+    params = make_params(n=2, best_of=3, **beam_params(length_penalty=0.5, early_stopping="never"))
     assert BeamSearch.for_request(params, {2}) == BeamSearch(3, 6, 0.5, "never")

@@ -79,14 +79,12 @@ def test_forks_come_before_frees_and_the_last_child_keeps_the_sequence() -> None
 
 
 def test_new_ids_go_by_old_beam_then_by_new_rank() -> None:
-    scheduler, group = started()
-    # New ranks: 0 and 3.. of old beam 1, 1 and 2 of old beam 0
-    scripted(
-        scheduler,
-        {0: [(31, -1.0), (32, -8.0)], 1: [(33, -0.1), (34, -0.9)], 2: [(35, -9.0), (36, -9.5)]},
-    )
-    assert outputs(group) == [[12, 33], [11, 31], [12, 34]]
-    assert [seq.seq_id for seq in group.seqs] == [3, 1, 2]
+    scheduler, group = started(n=4, max_tokens=6)
+    bad: Candidates = [(35, -9.0), (36, -9.5)]
+    # New ranks: 0 and 2 of old beam 1, 1 and 3 of old beam 0; the last of each keeps its id
+    scripted(scheduler, {0: [(31, -1.0), (32, -2.0)], 1: [(33, -0.1), (34, -0.9)], 2: bad, 3: bad})
+    assert outputs(group) == [[12, 33], [11, 31], [12, 34], [11, 32]]
+    assert [seq.seq_id for seq in group.seqs] == [5, 4, 2, 1]
 
 
 def test_generated_blocks_are_shared_and_copied_on_write() -> None:
@@ -114,14 +112,24 @@ def test_copy_on_write_where_a_block_is_half_full() -> None:
 
 
 def test_the_hopes_of_never_end_with_the_longest_output() -> None:
-    """4 tokens: -5 / 4 is worse than both that have ended. The prompt's 4 do not count."""
+    """4 tokens: -5 / 4 is worse than both that have ended. The prompt's 8 do not count."""
     scheduler, group = started(
-        n=2, stop_token_ids=[STOP], max_tokens=4, ignore_eos=True, early_stopping="never"
+        prompt=8, n=2, stop_token_ids=[STOP], max_tokens=4, ignore_eos=True, early_stopping="never"
     )
     ends: Candidates = [(STOP, -0.1), (21, -4.0)]
     scripted(scheduler, {0: ends, 1: ends})
     assert outputs(group) == [[11, STOP], [12, STOP]]
     assert not scheduler.has_unfinished()
+
+
+def test_without_early_stopping_beams_are_judged_by_their_length_now() -> None:
+    """-1.2 / 2 is better than the hypothesis of one token, -0.9; -1.2 is not."""
+    scheduler = make_scheduler(20)
+    group = beam_group(n=2, stop_token_ids=[STOP], ignore_eos=True)
+    scheduler.add_group(group)
+    scripted(scheduler, {0: [(STOP, -0.9), (11, -1.0), (12, -1.1)]})
+    scripted(scheduler, {0: [(STOP, -0.1), (21, -9.0)], 1: [(22, -0.1), (23, -9.0)]})
+    assert outputs(group) == [[12, 22], [11, 21]] and scheduler.has_unfinished()
 
 
 def test_only_ends_among_the_first_k_become_hypotheses() -> None:
@@ -147,7 +155,7 @@ def test_done_frees_all_and_leaves_the_hypotheses() -> None:
     assert ended == [group] and group.finished and not scheduler.has_unfinished()
     assert outputs(group) == [[12, EOS], [11, EOS]]
     assert [seq.cumulative_logprob for seq in group.seqs] == [-1.6, -2.0]
-    assert [seq.index for seq in group.seqs] == [0, 1]
+    assert [(seq.index, seq.num_computed_tokens) for seq in group.seqs] == [(0, 0), (1, 0)]
     assert {(seq.finish_reason, seq.stop_reason) for seq in group.seqs} == {("stop", None)}
     assert scheduler.block_manager.num_used_gpu_blocks == 0 and not scheduler.running
     assert group.prompt_token_ids == [100, 101, 102, 103]
@@ -235,6 +243,19 @@ def test_the_barrier_holds_candidates_while_others_are_computed() -> None:
     assert [item.seq.index for item in second.scheduled] == [2]
     assert outputs(group) == [[11, 21], [12, 22], [13, 23]]
     assert all(seq.candidates is None for seq in group.seqs)
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_a_beam_that_a_rebuild_leaves_out_is_decoded_alone(scheduling: str) -> None:
+    """5 tokens of the first beam and one of each other are 9: the last has to wait."""
+    scheduler = make_scheduler(
+        20, block_size=4, scheduling=scheduling, max_num_batched_tokens=8, max_model_len=8
+    )
+    scheduler.add_group(beam_group(n=5, max_tokens=3))
+    step_beams(scheduler)
+    scheduler.recompute_all()
+    planned = [[one.seq.index for one in step_beams(scheduler).scheduled] for _ in range(2)]
+    assert planned == [[0, 1, 2, 3], [4]]
 
 
 def test_no_step_is_planned_ahead_of_a_selection() -> None:

@@ -97,11 +97,12 @@ def test_i7_forks_that_would_corrupt_are_refused() -> None:
 
 
 def test_i12_nothing_to_share_leaves_no_table() -> None:
-    blocks = BlockManager(2, 8)
+    blocks = BlockManager(2, 8, 2)
     blocks.fork(0, 1)
     blocks.allocate_slots(0, PROMPT, 0, 4)
     blocks.fork(0, 1, 0)
     assert blocks.block_table(1) == [] and blocks.device(1) is None
+    assert blocks.can_swap_out([0, 1]) and len(blocks.swap_out([0, 1])) == 2
 
 
 def test_rows_follow_the_tables() -> None:
@@ -159,6 +160,7 @@ def test_i29_what_was_swapped_in_registers_nothing_more_nor_do_its_forks() -> No
 def test_a_table_that_was_swapped_in_is_in_nobody_s_cache_and_may_be_trimmed() -> None:
     blocks = BlockManager(2, 12, 12, enable_prefix_caching=True)
     blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.register(0, PROMPT, 2, None)  # as when a planned step is aborted
     with pytest.raises(BlockError, match="seq_id 0 has 2 blocks of 2 tokens"):
         blocks.trim(0, 2)
     blocks.swap_out([0])
@@ -175,6 +177,7 @@ def test_blocks_behind_what_is_kept_are_free_again_and_the_next_to_be_taken() ->
     for num_tokens, kept in ((8, 4), (5, 3), (4, 2), (1, 1)):
         blocks.trim(0, num_tokens)
         assert blocks.block_table(0) == table[:kept] and blocks.num_used_gpu_blocks == kept
+        check_integrity(blocks)
     blocks.allocate_slots(0, PROMPT, 1, 4)
     assert blocks.block_table(0) == table[:2], "the last that was given back comes first"
 
@@ -214,6 +217,35 @@ def test_i52_blocks_behind_two_prompts_differ_by_where_these_ended() -> None:
     assert blocks.cached_blocks(PROMPT) == [*first, second[2]]
     assert blocks.cached_blocks(PROMPT, prompt_len=2) == first
     assert blocks.cached_blocks(PROMPT, prompt_len=4) == first[:1]
+    # A block that is all prompt is like that of any longer prompt, and so are those behind it
+    blocks.allocate_slots(2, [7] * 4, 0, 4)
+    hits = blocks.cached_blocks([7] * 9, prompt_len=8)
+    blocks.allocate_slots(3, [7] * 9, 4, 9, cached=hits, prompt_len=8)
+    assert blocks.cached_blocks([7] * 9, prompt_len=8) == blocks.block_table(3)[:4]
+    check_integrity(blocks)
+
+
+def test_no_block_of_a_sequence_is_hashed_twice() -> None:
+    hashed: list[object] = []
+
+    def count(key: tuple[object, ...]) -> int:
+        hashed.append(key)
+        return hash(key)
+
+    blocks, chain = BlockManager(2, 8, enable_prefix_caching=True, hash_fn=count), []
+    for _ in range(2):
+        assert blocks.cached_blocks(PROMPT, chain=chain) == []
+    blocks.allocate_slots(0, PROMPT, 0, 8, chain=chain)
+    assert len(hashed) == 4 and blocks.num_cached_blocks == 4
+
+
+def test_what_a_table_has_already_needs_no_block_but_a_copy() -> None:
+    blocks = BlockManager(2, 8)
+    blocks.allocate_slots(0, PROMPT, 0, 7)
+    assert blocks.blocks_needed(0, 7, 8) == 0
+    blocks.fork(0, 1)
+    assert blocks.blocks_needed(0, 2, 4) == 1
+    assert len(blocks.allocate_slots(0, PROMPT, 2, 4) or []) == 1
 
 
 def test_only_tables_on_the_device_are_trimmed() -> None:

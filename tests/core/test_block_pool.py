@@ -50,6 +50,15 @@ def test_newest_first_or_longest_free_first() -> None:
     assert [longest.allocate(), longest.allocate()] == [2, 0]
 
 
+@pytest.mark.parametrize("lru", [False, True])
+def test_what_is_returned_is_taken_next_and_in_its_order(lru: bool) -> None:
+    pool = BlockPool("gpu", 4, lru=lru)
+    first, shared, last = (pool.allocate() for _ in range(3))
+    pool.share(shared)
+    pool.return_all([first, shared, last])
+    assert pool.next_blocks(4)[:2] == [first, last] and pool.num_free == 3
+
+
 def test_sharing_counts_and_revives() -> None:
     pool = BlockPool("gpu", 2, lru=True)
     pool.share(1)  # free, but its content is cached

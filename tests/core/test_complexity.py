@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import jax_engine
 from jax_engine.core import BlockManager
-from tests.core.build import make_group, make_scheduler, step
+from tests.core.build import make_group, make_scheduler, step, tokens_for
 
 OURS = str(Path(jax_engine.__file__).parent)
 
@@ -77,6 +78,53 @@ def test_decoding_costs_the_same_however_long_the_context(scheduling: str) -> No
         return lines_run(lambda: step(scheduler))
 
     assert lines(16) == lines(800)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_most_writes_of_a_token_cost_two_comparisons(caching: bool, swapped: bool) -> None:
+    """Not where a block begins and, if its table is in the prefix cache, where one is full."""
+    blocks = BlockManager(4, 8, 8, watermark=0.0, enable_prefix_caching=caching)
+    tokens = list(range(12))
+    blocks.allocate_slots(0, tokens, 0, 1)
+    if swapped:
+        blocks.swap_out([0])
+        blocks.swap_in([0])
+        blocks.allocate_slots(0, tokens, 0, 1)
+    slow = []
+    for end in range(2, 13):
+        asked = lines_run(partial(blocks.blocks_needed, 0, end - 1, end))
+        taken = lines_run(partial(blocks.allocate_slots, 0, tokens, end - 1, end))
+        assert (asked > 4) == (taken > 4)
+        slow += [end] * (asked > 4)
+    assert slow == ([4, 5, 8, 9, 12] if caching and not swapped else [5, 9])
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_most_decodes_ask_the_block_manager_for_nothing(scheduling: str, ahead: bool) -> None:
+    """Also those of a step that is planned while the one before it runs."""
+    scheduler = make_scheduler(block_size=4, scheduling=scheduling)
+    scheduler.add_group(make_group("a", 4, max_tokens=9))
+    step(scheduler)
+    allocate, ends = scheduler.block_manager.allocate_slots, []
+
+    def counted(seq_id: int, tokens: list[int], start: int, end: int, **more: Any) -> Any:
+        ends.append(end)
+        return allocate(seq_id, tokens, start, end, **more)
+
+    scheduler.block_manager.allocate_slots = counted  # type: ignore[method-assign,assignment]
+    if ahead and scheduling == "unified":
+        running = scheduler.schedule()
+        for _ in range(7):
+            scheduler.advance()
+            following = scheduler.schedule()
+            scheduler.update(tokens_for(running))
+            running = following
+    else:
+        for _ in range(8):
+            step(scheduler)
+    assert ends == [5, 9]
 
 
 def test_a_prompt_is_looked_up_in_time_linear_in_its_length() -> None:

@@ -8,6 +8,7 @@ from jax_engine.core import Scheduler, SequenceGroup
 from jax_engine.core.decoding import accepted
 from jax_engine.errors import ConfigError
 from tests.core.build import make_group, make_scheduler, occupy, tokens_for
+from tests.support.beams import beam_params, step_beams
 
 DRAFTS = [11, 12, 13, 14, 15, 16, 17, 18, 19]
 
@@ -62,6 +63,7 @@ def test_sequences_share_the_drafts_of_a_step() -> None:
 def test_a_step_draws_no_more_than_a_runner_can() -> None:
     assert plan(started(5, 6, max_samples=7)[0]) == [2, 2]
     assert plan(started(5, 6, max_samples=2)[0]) == [0, 0]
+    assert plan(started(5, 6, max_samples=1)[0]) == [0, 0]
 
 
 def test_a_row_that_draws_nothing_takes_the_room_of_a_draft() -> None:
@@ -141,6 +143,33 @@ def test_only_a_decode_has_drafts() -> None:
     assert [len(item.drafts) for item in out.scheduled] == [6, 0, 0]
 
 
+@pytest.mark.parametrize("chunk", [1, 9])
+def test_what_is_computed_again_has_no_drafts(chunk: int) -> None:
+    scheduler, (group,) = started(5, long_prefill_token_threshold=chunk)
+    while not group.seqs[0].output_len:
+        scheduler.update(tokens_for(scheduler.schedule()))
+    scheduler.recompute_all()
+    (item,) = scheduler.schedule({0: DRAFTS}).scheduled
+    assert (item.num_tokens, item.drafts) == (min(chunk, 6), ())
+
+
+def test_drafts_wait_for_the_token_before_them() -> None:
+    scheduler, _ = started(5)
+    scheduler.schedule()
+    scheduler.advance()
+    assert plan(scheduler) == [0]
+
+
+def test_beams_have_no_drafts_nor_have_sequences_without_any() -> None:
+    scheduler, _ = started(5, 6)
+    beams = make_group("beams", 3, n=2, **beam_params())
+    scheduler.add_group(beams)
+    step_beams(scheduler)
+    assert [seq.output_len for seq in beams.seqs] == [1, 1]
+    drafts = {0: [], 2: DRAFTS, 3: DRAFTS}
+    assert [len(item.drafts) for item in scheduler.schedule(drafts).scheduled] == [0] * 4
+
+
 @pytest.mark.parametrize(
     ("drawn", "output", "num_blocks", "num_cached"),
     [
@@ -173,6 +202,17 @@ def test_what_counts_is_computed_and_the_rest_given_back(
     assert len(blocks.block_table(0)) == num_blocks
     assert blocks.num_free_gpu_blocks == before + 3 - num_blocks
     assert scheduler.take_accepted() == ([], [])
+
+
+def test_right_drafts_behind_an_end_do_not_count() -> None:
+    scheduler, (group,) = started(5)
+    assert plan(scheduler, [11, 2, 13]) == [3]
+    scheduler.update({0: [11, 2, 13, 99]})
+    taken, ended = scheduler.take_accepted()
+    assert (len(taken), ended) == (1, [group])
+    assert scheduler.take_accepted() == ([], [])
+    assert group.seqs[0].output_token_ids == [7, 11, 2]
+    assert scheduler.schedule().is_empty, "nothing is left to be taken"
 
 
 def test_the_next_step_waits_for_drafts() -> None:

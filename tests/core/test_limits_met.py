@@ -6,6 +6,7 @@ import pytest
 
 from jax_engine.core import BlockManager, OutOfBlocksError, Scheduler
 from tests.core.build import make_group, make_scheduler, occupy, step
+from tests.support.beams import beam_params, step_beams
 
 MODES = ["unified", "sosp", "sosp-mixed"]
 
@@ -18,7 +19,7 @@ def planned(scheduler: Scheduler) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("scheduling", MODES)
 def test_prompts_fill_the_budget(scheduling: Any) -> None:
     scheduler = make_scheduler(
-        40, scheduling=scheduling, max_num_batched_tokens=10, max_model_len=10
+        40, scheduling=scheduling, max_num_batched_tokens=10, max_model_len=10, max_num_seqs=10
     )
     for name in "abc":
         scheduler.add_group(make_group(name, 5))
@@ -134,6 +135,24 @@ def test_a_sample_that_ends_leaves_its_place(scheduling: Any, wanted: int, admit
     scheduler.finish_sequence(group.seqs[0], group, "stop")
     step(scheduler)
     assert (not scheduler.waiting) == admitted
+
+
+@pytest.mark.parametrize("scheduling", MODES)
+def test_no_more_run_than_may(scheduling: Any) -> None:
+    scheduler = make_scheduler(40, scheduling=scheduling, max_num_seqs=4)
+    for name, n in (("a", 1), ("b", 2), ("c", 1), ("d", 1)):
+        scheduler.add_group(make_group(name, 2, n=n))
+    assert planned(scheduler) == [("a", 2), ("b", 2), ("c", 2)]
+
+
+@pytest.mark.parametrize("scheduling", MODES)
+def test_a_beam_search_that_ends_leaves_its_places(scheduling: Any) -> None:
+    scheduler = make_scheduler(40, scheduling=scheduling, max_num_seqs=3)
+    scheduler.add_group(make_group("a", n=3, max_tokens=2, **beam_params()))
+    step_beams(scheduler)
+    scheduler.add_group(make_group("b"))
+    steps = [{one.group.request_id for one in step_beams(scheduler).scheduled} for _ in range(2)]
+    assert steps == [{"a"}, {"b"}]
 
 
 def test_tables_move_together_from_one_device_only() -> None:

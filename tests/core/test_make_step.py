@@ -79,11 +79,11 @@ def test_samples_are_behind_the_last_token_of_their_row() -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 def test_a_row_with_drafts_draws_behind_each_of_its_tokens(history: bool) -> None:
-    """Between a chunk and a fork, which draw nothing and twice behind their last tokens."""
+    """Between a decode and a fork, which draw once and twice behind their last tokens."""
     group = make_group("a", 3, has_penalties=history)
     group.number = 4
     seqs = [Sequence(index, list(TOKENS), 3, 6 + index) for index in range(3)]
-    counts = [(0, 2, 0, ()), (4, 4, 1, (21, 22, 23)), (2, 3, 2, ())]
+    counts = [(3, 2, 1, ()), (4, 4, 1, (21, 22, 23)), (2, 3, 2, ())]
     plan = SchedulerOutput(
         [ScheduledSequence(seq, group, *its) for seq, its in zip(seqs, counts, strict=True)]
     )
@@ -91,7 +91,17 @@ def test_a_row_with_drafts_draws_behind_each_of_its_tokens(history: bool) -> Non
     known = [*TOKENS, 21, 22, 23] if history else None
     assert step.rows[1] == Row(7, 4, 4, [14, 21, 22, 23], known, 3)
     assert [row.num_draft for row in step.rows] == [0, 3, 0]
-    assert step.samples == Samples([2, 3, 4, 5, 8, 8], [1, 1, 1, 1, 2, 3])
+    assert step.samples == Samples([1, 2, 3, 4, 5, 8, 8], [0, 1, 1, 1, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["scheduled", "blocks_to_swap_in", "blocks_to_swap_out", "blocks_to_copy", "adapters"],
+)
+def test_any_work_makes_a_step(work: str) -> None:
+    empty: Any = {"preempted": [("a", "recompute")]}
+    assert SchedulerOutput(**empty).is_empty
+    assert not SchedulerOutput(**empty, **{work: [(1, 2)]}).is_empty
 
 
 def test_moves_setups_and_masks_go_with_the_step() -> None:

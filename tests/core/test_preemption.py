@@ -10,9 +10,9 @@ from jax_engine.step import PreemptionCosts
 from tests.core.build import make_group, make_scheduler, step
 
 MODES = ["unified", "sosp", "sosp-mixed"]
-# A block of 2 tokens, out and in, costs 2; so do 2 tokens at 1 each: recomputing wins a tie.
-TIE = PreemptionCosts(1.0, 1.0)
-SWAP = PreemptionCosts(0.9, 1.0)
+# A block of 2 tokens, out and in, costs 6; so do 2 tokens at 3 each: recomputing wins a tie.
+TIE = PreemptionCosts(3.0, 3.0)
+SWAP = PreemptionCosts(2.7, 3.0)
 
 
 def crowd(costs: PreemptionCosts, scheduling: str = "unified", cpu: int = 16, n: int = 1):
@@ -67,7 +67,7 @@ def test_without_room_on_the_host_groups_are_recomputed(scheduling: str, cpu: in
 
 
 def test_costs_of_one_sequence() -> None:
-    """8 computed tokens in 4 blocks of 2: 2 * 4 * block against 8 * token."""
+    """8 computed tokens in 4 blocks of 2: 2 * 4 moves of a block against 8 tokens."""
     scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=lambda: TIE)
     group = make_group("a", 8)
     scheduler.add_group(group)
@@ -104,6 +104,19 @@ def test_a_long_prompt_s_full_blocks_count_once() -> None:
     step(scheduler)
     step(scheduler)
     assert tokens_to_recompute(group, 2) == 8 + 2 + 2
+
+
+def test_who_is_preempted_before_its_prompt_is_shared_again_loses_no_less() -> None:
+    """The leader has computed one block of 4 again; its sibling has none, and nothing."""
+    scheduler = make_scheduler(16, 16, long_prefill_token_threshold=2)
+    group = make_group("a", 9, n=2)
+    scheduler.add_group(group)
+    while not group.forked:
+        step(scheduler)
+    scheduler.recompute_all()
+    step(scheduler)
+    assert tokens_to_recompute(group, 2) == 8
+    assert cheaper_mode(group, scheduler.block_manager, TIE) == "swap"
 
 
 def test_costs_are_asked_for_once_and_only_if_there_is_a_choice() -> None:

@@ -15,6 +15,7 @@ def chain(length: int, salt: str | None = None, first: int = 0) -> Node:
 def test_i25_nodes_of_one_hash_are_told_apart() -> None:
     assert chain(3) == chain(3)
     assert chain(3) != chain(4)
+    assert chain(2) != chain(1, first=1) != chain(2)  # differ in length only
     assert chain(3) != chain(3, salt="a")
     assert chain(3) != chain(3, first=9)  # differs at the root only
     assert chain(3) != object()
@@ -25,8 +26,8 @@ def test_i25_comparison_is_not_recursive() -> None:
     assert chain(20_000) != chain(20_000, first=1)
 
 
-def test_each_block_is_hashed_once() -> None:
-    hashed: list[object] = []
+def test_each_block_is_hashed_once_and_with_those_before_it() -> None:
+    hashed: list[tuple[object, ...]] = []
 
     def count(key: tuple[object, ...]) -> int:
         hashed.append(key)
@@ -37,6 +38,7 @@ def test_each_block_is_hashed_once() -> None:
     cache.extend_chain(nodes, range(9), 4, None)
     cache.extend_chain(nodes, range(9), 4, None)
     assert len(nodes) == len(hashed) == 4
+    assert [key[0] for key in hashed] == [None, *map(hash, hashed[:3])]
 
 
 def test_chains_that_were_looked_up_share_their_nodes() -> None:

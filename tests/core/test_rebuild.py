@@ -46,25 +46,37 @@ def test_a_rebuild_goes_on_in_the_next_step_when_the_budget_ends(scheduling: str
     group.stop = type(group.stop)(16, 0, frozenset(), frozenset())
     scheduler.abort("r0")
     scheduler.abort("r1")
-    first, second, third = (step(scheduler).scheduled for _ in range(3))
+    first = step(scheduler).scheduled
+    for name in ("ends", "waits"):
+        scheduler.add_group(make_group(name, 2))
+    scheduler.abort("ends")
+    second = step(scheduler).scheduled
+    scheduler.abort("waits")
+    third = step(scheduler).scheduled
     assert [(item.start, item.num_tokens) for item in first] == [(0, 11)]
     assert [(item.start, item.num_tokens) for item in second] == [(4, 7)]
     assert [item.num_tokens for item in third] == [1, 1]
 
 
 @pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
-def test_a_rebuild_uses_the_whole_budget(scheduling: str) -> None:
+@pytest.mark.parametrize(
+    ("steps", "planned"),
+    [(2, [[6, 2, 2, 2, 2, 2], [2]]), (5, [[9, 5], [5, 5, 5], [5, 5]])],
+)
+def test_a_rebuild_uses_the_whole_budget(
+    scheduling: str, steps: int, planned: list[list[int]]
+) -> None:
     """6 tokens of the leader and 2 of each sibling: 5 of the 6 siblings fit exactly."""
     scheduler = make_scheduler(
         40, scheduling=scheduling, max_model_len=16, max_num_batched_tokens=16
     )
     group = make_group("a", 4, n=7)
     scheduler.add_group(group)
-    for _ in range(2):
+    for _ in range(steps):
         step(scheduler)
     scheduler.recompute_all()
-    first, second, third = ([one.num_tokens for one in step(scheduler).scheduled] for _ in "abc")
-    assert (first, second, third) == ([6, 2, 2, 2, 2, 2], [2], [1] * 7)
+    for tokens in (*planned, [1] * 7):
+        assert [one.num_tokens for one in step(scheduler).scheduled] == tokens
 
 
 @pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
@@ -179,6 +191,21 @@ def test_of_four_the_next_one_leads(ended: int) -> None:
     step(scheduler)
     step(scheduler)
     assert group.attached() == left and group.num_unattached == 0
+
+
+def test_i52_who_is_computed_again_reads_no_blocks_that_another_generated() -> None:
+    """The first time they were as good as any: now the bits must be those it had."""
+    scheduler = make_scheduler(caching=True)
+    first = make_group("first", 4, max_tokens=5)
+    scheduler.add_group(first)
+    while scheduler.has_unfinished():
+        step(scheduler)
+    second = make_group("second", [*first.seqs[0].token_ids, 5])
+    scheduler.add_group(second)
+    assert [item.start for item in step(scheduler).scheduled] == [8]
+    scheduler.recompute_all()
+    assert [item.start for item in step(scheduler).scheduled] == [4]
+    assert second.num_cached_tokens == 8, "when it was first admitted"
 
 
 def test_siblings_have_the_prompt_as_soon_as_the_leader_finds_it_in_the_cache() -> None:

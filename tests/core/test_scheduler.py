@@ -207,6 +207,14 @@ def test_without_chunking_prompts_are_computed_whole() -> None:
     assert [item.num_tokens for item in step(scheduler).scheduled] == [1, 1, 1, 10]
 
 
+def test_samples_may_end_with_their_first_tokens() -> None:
+    scheduler = make_scheduler()
+    group = make_group("a", n=3, max_tokens=1)
+    scheduler.add_group(group)
+    assert scheduler.update(tokens_for(scheduler.schedule())) == [group]
+    assert [seq.finish_reason for seq in group.seqs] == ["length"] * 3
+
+
 def test_stop_strings_end_single_sequences() -> None:
     scheduler = make_scheduler()
     scheduler.add_group(make_group("a", n=2))
@@ -231,6 +239,7 @@ def test_a_leader_that_ends_mid_rebuild_hands_over(scheduling: str) -> None:
     assert not scheduler.finish_sequence(group.leader, group, "stop", "word")
     run_until(scheduler, lambda _: not scheduler.has_unfinished())
     assert [seq.finish_reason for seq in group.seqs] == ["stop", "length"]
+    assert group.seqs[0].status is SequenceStatus.FINISHED_STOPPED
 
 
 def test_every_preemption_is_logged_but_few_are_warnings(caplog: pytest.LogCaptureFixture) -> None:

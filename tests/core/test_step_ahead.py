@@ -1,9 +1,12 @@
 """A step planned while the one before it runs: its tokens are pending, and nobody is lost."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from jax_engine.core import SequenceStatus
-from tests.core.build import TOKEN, make_group, make_scheduler, tokens_for
+from jax_engine.core import SequenceGroup, SequenceStatus
+from tests.core.build import TOKEN, make_group, make_params, make_scheduler, tokens_for
 
 END = 2  # what ends a sequence of `make_group`
 
@@ -30,6 +33,37 @@ def test_pending_tokens_are_named_by_the_row_that_draws_them() -> None:
     assert (a.token_ids[-1], a.pending, a.num_tokens) == (TOKEN, 0, 5)
     scheduler.advance()
     assert (a.pending, b.pending, c.pending) == (-1, -2, -3)
+
+
+def test_what_was_counted_is_planned_no_more() -> None:
+    scheduler = make_scheduler()
+    group = make_group("a", 4)
+    scheduler.add_group(group)
+    for computed in (4, 5):
+        out = scheduler.schedule()
+        for _ in range(2):  # the second time nothing is planned
+            scheduler.advance()
+        assert group.seqs[0].num_computed_tokens == computed
+        scheduler.update(tokens_for(out))
+        assert group.seqs[0].output_token_ids == [TOKEN] * (computed - 3)
+
+
+@pytest.mark.parametrize(
+    ("needs", "batches", "scheduling", "can"),
+    [
+        (False, 1, "unified", True),
+        (True, 1, "unified", False),
+        (True, 2, "unified", True),  # its token is not fed: it waits for it
+        (False, 1, "sosp", False),
+        (False, 1, "sosp-mixed", False),
+    ],
+)
+def test_who_can_be_planned_ahead(needs: bool, batches: int, scheduling: Any, can: bool) -> None:
+    scheduler = make_scheduler(scheduling=scheduling, max_concurrent_batches=batches)
+    constraints: Any = SimpleNamespace(needs_last_token=needs)
+    scheduler.add_group(SequenceGroup("a", [1, 2], make_params(), constraints=constraints))
+    scheduler.schedule()
+    assert scheduler.can_advance() == can
 
 
 def test_the_last_token_by_length_is_never_pending() -> None:

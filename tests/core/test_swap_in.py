@@ -59,6 +59,34 @@ def test_who_is_swapped_in_gets_a_token_at_least(budget: int, comes: bool) -> No
     assert [group.request_id for group in scheduler.swapped] == ["younger"] * (not comes)
 
 
+@pytest.mark.parametrize(("free", "comes"), [(5, False), (6, True)])
+def test_the_next_chunk_of_a_prompt_has_room_when_it_comes_back(free: int, comes: bool) -> None:
+    """3 blocks that it had, and 3 for as many tokens again."""
+    scheduler = make_scheduler(long_prefill_token_threshold=6, preemption_mode="swap")
+    scheduler.add_group(make_group("a", 14))
+    step(scheduler)
+    blocks = scheduler.block_manager
+    occupy(blocks, blocks.num_free_gpu_blocks)
+    step(scheduler)
+    occupy(blocks, blocks.num_gpu_blocks - free)
+    assert step(scheduler).num_batched_tokens == 6 * comes
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
+def test_several_groups_go_and_come_back_in_one_step(scheduling: str) -> None:
+    """Four sequences need a block each: two groups with two blocks give theirs."""
+    scheduler = make_scheduler(scheduling=scheduling, preemption_mode="swap")
+    for name, n in (("a", 4), ("b", 1), ("c", 1)):
+        scheduler.add_group(make_group(name, 4, n=n, max_tokens=4))
+    step(scheduler)
+    blocks = scheduler.block_manager
+    occupy(blocks, blocks.num_free_gpu_blocks)
+    out = step(scheduler)
+    assert out.preempted == [("c", "swap"), ("b", "swap")] and len(out.blocks_to_swap_out) == 4
+    occupy(blocks, 0)
+    assert len(step(scheduler).blocks_to_swap_in) == 4
+
+
 @pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
 def test_nobody_is_admitted_past_a_swapped_group(scheduling: str) -> None:
     """In the separate mode the step that brings it back admits nobody either: it decodes."""

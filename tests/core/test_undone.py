@@ -37,8 +37,10 @@ def test_what_was_cleared_is_as_it_was_at_first(scheduling: str) -> None:
     scheduler = crowd(scheduling, caching=scheduling == "unified")
     while not scheduler.swapped:
         step(scheduler)
+    scheduler.add_group(make_group("r3", 4))
     groups = list(scheduler.groups.values())
     out = scheduler.schedule()
+    assert [len(queue) > 0 for queue in (scheduler.waiting, scheduler.running)] == [True, True]
     scheduler.clear()
     assert {seq.finish_reason for group in groups for seq in group.seqs} == {"abort"}
     assert not scheduler.has_unfinished()
@@ -54,22 +56,33 @@ def test_what_was_cleared_is_as_it_was_at_first(scheduling: str) -> None:
     assert plans(scheduler) == plans(crowd(scheduling, caching=scheduling == "unified"))
 
 
-@pytest.mark.parametrize("clear", [False, True])
-def test_a_step_that_was_planned_ahead_is_forgotten_too(clear: bool) -> None:
+@pytest.mark.parametrize("how", ["clear", "drop_steps", "drop_step"])
+def test_a_step_that_was_planned_ahead_is_forgotten_too(how: str) -> None:
     scheduler = make_scheduler()
     scheduler.add_group(make_group("a", 4))
     scheduler.schedule()
     scheduler.advance()
     scheduler.schedule()
-    if clear:
-        scheduler.clear()
-    else:
+    if how != "clear":
         scheduler.abort("a")
-        scheduler.drop_steps()
+    for _ in range(2 if how == "drop_step" else 1):
+        getattr(scheduler, how)()
+    scheduler.recompute_all()  # no step is planned
     group = make_group("b", 4)
     scheduler.add_group(group)
     step(scheduler)
     assert group.seqs[0].output_token_ids == [TOKEN], "of the new step, not of the old one"
+
+
+def test_drafts_that_were_accepted_are_forgotten_too() -> None:
+    scheduler = make_scheduler(max_draft_tokens=4)
+    scheduler.add_group(make_group("a", 4))
+    step(scheduler)
+    scheduler.schedule({0: [TOKEN]})
+    scheduler.update({0: [TOKEN, TOKEN]})
+    scheduler.clear()
+    scheduler.add_group(make_group("b", 4))
+    assert [item.group.request_id for item in step(scheduler).scheduled] == ["b"]
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
@@ -85,7 +98,7 @@ def test_the_last_request_is_taken_back(policy: Any) -> None:
     scheduler.add_group(other)
     assert other.key == last.key, "its number is the next one's"
     scheduler.take_back(make_group("z", 4))  # was never added
-    assert list(scheduler.groups) == ["a", "c"]
+    assert list(scheduler.groups) == ["a", "c"] and scheduler.waiting == [first, other]
 
 
 @pytest.mark.parametrize("scheduling", MODES)
