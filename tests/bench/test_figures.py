@@ -50,6 +50,11 @@ def test_goodput_counts_limits_of_one_token_as_kept() -> None:
     assert figures(OUTCOMES, 1.0)["request_goodput"] is None
 
 
+def test_two_tokens_have_a_time_between_them() -> None:
+    two = Outcome(sent=1.0, num_prompt=1, num_output=2, arrived=[1.5, 1.75])
+    assert figures([two], 1.0)["mean_tpot_ms"] == pytest.approx(250)
+
+
 def test_nothing_completed_is_zeros() -> None:
     found = figures(OUTCOMES[3:], 2.0)
     assert (found["completed"], found["output_throughput"], found["mean_itl_ms"]) == (0, 0, 0)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +34,10 @@ def test_nothing_is_both_there_and_missing(name: str) -> None:
     assert where(name) is None
 
 
+def test_a_name_is_where_vllm_has_it_and_not_in_its_other_modules() -> None:
+    assert where("vllm.LLM") and where("vllm.config.LLM") is None
+
+
 def test_names_are_this_engine() -> None:
     from vllm import LLM, AsyncLLMEngine, SamplingParams  # type: ignore[import-not-found]
     from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]
@@ -51,6 +55,14 @@ def test_versions_are_those_of_the_interface() -> None:
     assert imported.__version__ == version("vllm") == vllm.VERSION
     with pytest.raises(PackageNotFoundError):
         version("no-such-distribution-as-this")
+    assert distribution("vllm").files is None and not distribution("vllm").entry_points
+
+
+def test_a_platform_is_one_of_those_that_jax_has() -> None:
+    from vllm.platforms import current_platform as here  # type: ignore[import-not-found]
+
+    assert [here.is_cuda(), here.is_cpu(), here.is_tpu()].count(True) == 1
+    assert not here.is_rocm() and not here.is_xpu()
 
 
 @pytest.mark.parametrize(

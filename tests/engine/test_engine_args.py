@@ -23,6 +23,11 @@ def path(tmp_path_factory) -> str:
     return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
 
 
+def test_the_host_keeps_as_many_adapters_as_have_slots_or_as_it_is_told() -> None:
+    assert EngineConfig(enable_lora=True, max_loras=3).num_cpu_loras == 3
+    assert EngineConfig(enable_lora=True, max_loras=3, max_cpu_loras=5).num_cpu_loras == 5
+
+
 def test_each_setting_is_in_one_table() -> None:
     own = {one.name for one in fields(EngineConfig)}
     tables = [own, set(SILENT), set(WITHOUT_EFFECT), set(REFUSED), set(SPECULATION)]
@@ -59,8 +64,11 @@ def test_short_forms_of_speculation(caplog) -> None:
         {"speculative_model": "[ngram]", "num_speculative_tokens": 4},
         {"spec_tokens": 4, "speculative_config": {"method": "ngram"}},
         {"spec_tokens": 4, "speculative_config": {"num_speculative_tokens": 4}},
+        {"spec_tokens": 4, "speculative_config": wanted},
     ):
-        found = EngineConfig.from_settings(**given).speculative_config
+        config = EngineConfig.from_settings(**given, max_num_seqs=7)
+        assert config.max_num_seqs == 7
+        found = config.speculative_config
         assert found.method == wanted.method
         assert found.num_speculative_tokens == wanted.num_speculative_tokens
     parser = EngineArgs.add_cli_args(argparse.ArgumentParser())

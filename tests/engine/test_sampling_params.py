@@ -41,6 +41,8 @@ BAD = [
     ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
     ({"min_tokens": -1}, "min_tokens"),
     ({"min_tokens": 17}, r"min_tokens must be at most max_tokens \(16\), got 17"),
+    ({"length_penalty": 32.5}, r"length_penalty must be in \[-32.0, 32.0\], got 32.5"),
+    ({"stop": "a", "use_beam_search": True}, "stop must be left out with use_beam_search, got 'a'"),
     ({"logprobs": -2}, "logprobs must be at least -1, got -2"),
     ({"prompt_logprobs": "5"}, "prompt_logprobs must be an integer or None, got '5'"),
     ({"logprob_token_ids": []}, "logprob_token_ids must hold 1 to 128 ids, got 0"),
@@ -71,6 +73,12 @@ BAD = [
 def test_each_bad_value_is_named_with_its_range(fields, words) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         SamplingParams(**fields)
+
+
+def test_one_sample_or_several_beams_may_be_greedy() -> None:
+    assert SamplingParams(temperature=0.0, n=1).greedy
+    beams = SamplingParams(temperature=0.0, n=2, use_beam_search=True, length_penalty=-32.0)
+    assert beams.num_samples == 2
 
 
 def test_numpy_s_numbers_and_json_s_keys_are_fine() -> None:

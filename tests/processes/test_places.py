@@ -69,6 +69,15 @@ def test_each_engine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert places(1) == [ANYWHERE], "one engine sees all that there are"
 
 
+def test_without_a_driver_there_are_no_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GPUS", tmp_path / "none")
+    for name in ("JAX_PLATFORMS", VISIBLE, VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    assert [one.environment for one in places(2)] == [{}, {}]
+
+
 @pytest.mark.usefixtures("four_gpus")
 def test_more_engines_than_gpus_are_refused() -> None:
     with pytest.raises(

@@ -1,11 +1,13 @@
 """Where an answer is in the text that it was expected to repeat, and what is guessed from there."""
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.core.sequence import Sequence
+from jax_engine.speculation import predicted_text
 from jax_engine.speculation.predicted_text import LONGEST, PredictedText
 
 MANY = 99
@@ -26,7 +28,7 @@ def guesses(text: list[int], said: list[int], most: int = MANY) -> list[int]:
     return text_of(*text).guesses(answer(*said), most)
 
 
-def expected(text: list[int], said: list[int]) -> int | None:
+def expected(text: list[int], said: list[int], longest: int) -> int | None:
     """Where the answer is in the text; the rule as a search of all places, token by token."""
     at, inside = 0, False
     for end in range(1, len(said) + 1):
@@ -36,7 +38,7 @@ def expected(text: list[int], said: list[int]) -> int | None:
         found = []
         for place in range(1, len(text) + 1):
             length = 0
-            while length < min(end, place, LONGEST) and (
+            while length < min(end, place, longest) and (
                 text[place - 1 - length] == said[end - 1 - length]
             ):
                 length += 1
@@ -47,12 +49,22 @@ def expected(text: list[int], said: list[int]) -> int | None:
     return at if inside else None
 
 
-@given(text=tokens.filter(bool), said=tokens, most=st.integers(1, 9))
-@example(text=[0, 1, 2], said=[2], most=1)
-@example(text=[0, 0, 1, 0, 0, 2], said=[0, 0, 2, 0, 0], most=3)
-def test_guesses_are_those_of_the_rule(text: list[int], said: list[int], most: int) -> None:
-    at = expected(text, said)
-    assert guesses(text, said, most) == ([] if at is None else text[at : at + most])
+@given(
+    text=tokens.filter(bool),
+    said=tokens,
+    most=st.integers(1, 9),
+    longest=st.sampled_from([2, 3, LONGEST]),
+)
+@example(text=[0, 1, 2], said=[2], most=1, longest=LONGEST)
+@example(text=[0, 0, 1, 0, 0, 2], said=[0, 0, 2, 0, 0], most=3, longest=LONGEST)
+@example(text=[1, 2, 9, 2, 0, 3, 1, 2, 0, 4], said=[1, 2, 0], most=1, longest=2)
+def test_guesses_are_those_of_the_rule(
+    text: list[int], said: list[int], most: int, longest: int
+) -> None:
+    at = expected(text, said, longest)
+    with patch.object(predicted_text, "LONGEST", longest):
+        found = guesses(text, said, most)
+    assert found == ([] if at is None else text[at : at + most])
 
 
 @given(text=tokens.filter(bool), said=tokens, cuts=st.sets(st.integers(0, 20)))

@@ -145,6 +145,17 @@ def test_places_of_the_same_hash_are_told_apart(
     assert guesses == expected(tokens, outputs, 9, PLAIN)
 
 
+def test_of_those_that_end_together_the_last_one_is_the_newest() -> None:
+    """Of ids that it does not know it forgets nothing, and it goes on with those that live on."""
+    drafter = SuffixDrafter(**PLAIN | {"max_cached_requests": 1})
+    asked = [DraftRequest(i, [9, 0, 1, 10 + i], 1, 1) for i in (1, 8, 3)]
+    drafter.propose(asked)
+    drafter.forget({1, 8, 77})
+    assert drafter.propose([DraftRequest(99, [0, 1], 1, 1)]) == [[18]]
+    drafter.forget({3})
+    assert drafter.propose([DraftRequest(99, [0, 1], 1, 1)]) == [[13]]
+
+
 @given(tokens=texts, outputs=st.lists(texts, max_size=5), shares=st.booleans())
 @example(tokens=[0, 1], outputs=[[2, 0, 1, 0]], shares=True)
 @example(tokens=[0, 1], outputs=[[2, 0, 1, 0]], shares=False)
