@@ -260,8 +260,8 @@ def _reader(choice: ToolChoice, form: ToolFormat | None, *, guided: bool) -> Too
         return ArgumentsToolParser(choice.tools[0].name, guided=True)
     if form is None:
         return None
-    names = frozenset(tool.name for tool in choice.tools)
-    return form.reader(form.new_id, guided=guided, several=choice.several, names=names)
+    tools = {tool.name: tool.parameters for tool in choice.tools}
+    return form.reader(form.new_id, guided=guided, several=choice.several, tools=tools)
 
 
 def _grammar(

@@ -1,6 +1,7 @@
-"""Parsers of calls that are JSON objects: Hermes, Qwen, Granite, Llama 3, a list, arguments alone.
+"""Parsers of calls that are JSON objects: of Hermes, Granite, Phi 4, Llama 3, xLAM, and others.
 
-No marker announces Llama 3's calls: its objects stand alone or in a list, anywhere in the text.
+No marker announces the calls of Llama 3 and xLAM: their objects stand alone or in a list, anywhere
+in the text.
 """
 
 from jax_engine.serving.parsers.parser_base import Markers, Reading
@@ -8,6 +9,8 @@ from jax_engine.serving.parsers.tool_parser import ToolParser
 
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
 TOOL_CALL_TOKEN = "<|tool_call|>"
+TOOL_CALLS, TOOL_CALLS_END = "<tool_calls>", "</tool_calls>"
+FUNCTION_CALL, FUNCTOOLS = "<function_call>", "functools"
 
 
 class HermesToolParser(ToolParser):
@@ -17,6 +20,7 @@ class HermesToolParser(ToolParser):
     """
 
     begins = Markers([TOOL_CALL])
+    end = TOOL_CALL_END
 
     def _read(self) -> Reading[None]:
         before = ""
@@ -24,7 +28,7 @@ class HermesToolParser(ToolParser):
             after = yield from self.calls(before + marker)
             before = ""
             if after is not None:
-                ended = (yield from self.literal(TOOL_CALL_END)) is not None
+                ended = (yield from self.literal(self.end)) is not None
                 before = yield from self.before_next("" if ended else after, marker)
 
 
@@ -32,6 +36,24 @@ class GraniteToolParser(HermesToolParser):
     """`<|tool_call|>[{"name": .., "arguments": {..}}, ..]`; Granite 3.1 writes Hermes' marker."""
 
     begins = Markers([TOOL_CALL_TOKEN, TOOL_CALL])
+
+
+class Granite20bToolParser(HermesToolParser):
+    """`<function_call> {"name": .., "arguments": {..}}`."""
+
+    begins = Markers([FUNCTION_CALL])
+
+
+class MiniMaxToolParser(HermesToolParser):
+    """`<tool_calls>`, and then objects, a line each, up to `</tool_calls>`."""
+
+    begins, end = Markers([TOOL_CALLS]), TOOL_CALLS_END
+
+
+class Phi4MiniToolParser(HermesToolParser):
+    """`functools[{"name": .., "arguments": {..}}, ..]`."""
+
+    begins = Markers([FUNCTOOLS])
 
 
 class ListToolParser(ToolParser):
@@ -104,8 +126,39 @@ class Llama3JsonToolParser(ToolParser):
 
     def may_call(self, name: str) -> bool:
         """Whether this name makes a call of what else looks like one."""
-        return not self.has_prose or self.names is None or name in self.names
+        return not self.has_prose or self.tools is None or name in self.tools
 
     def may_begin(self, key: str) -> bool:
         """As `ToolParser.may_begin`."""
         return not self.has_prose or key in _FIRST_KEYS
+
+
+_FENCES = {"```json": "```", "```": "```", TOOL_CALL: TOOL_CALL_END, "[TOOL_CALLS]": ""}
+_LONGER = {"```": "json", "[": "TOOL_CALLS]"}  # what makes a longer marker of one
+_XLAM_BEGINS = Markers(["{", "[", "```", TOOL_CALL])
+
+
+class XlamToolParser(Llama3JsonToolParser):
+    """A list of calls: alone, behind prose, in a fence of Markdown, or between other markers."""
+
+    def _read(self) -> Reading[None]:
+        while mark := (yield from self.until(_XLAM_BEGINS)):
+            if mark in _LONGER:
+                mark += (yield from self.literal(_LONGER[mark])) or ""
+            fenced, char = "", mark
+            if mark in _FENCES:
+                fenced = mark + (yield from self.space())
+                char = yield from self.next_char()
+            self.give_back(char)
+            if char not in ("{", "["):
+                self.emit(fenced)
+                continue
+            number = self.num_calls
+            yield from self.bare_calls(char, fenced)
+            if self.num_calls > number and _FENCES.get(mark):
+                yield from self._end_of(_FENCES[mark])
+
+    def _end_of(self, fence: str) -> Reading[None]:
+        blank = yield from self.space()
+        if (yield from self.literal(fence)) is None:
+            self.emit(blank)

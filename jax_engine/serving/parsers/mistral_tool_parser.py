@@ -5,8 +5,8 @@ import uuid
 from jax_engine.serving.parsers.parser_base import Markers, Reading
 from jax_engine.serving.parsers.tool_parser import SEPARATORS, ToolParser, json_text
 
-TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-_BEGINS = Markers([TOOL_CALLS])
+MISTRAL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+_BEGINS = Markers([MISTRAL_CALLS])
 
 
 def mistral_id() -> str:
@@ -30,15 +30,15 @@ class MistralToolParser(ToolParser):
                 after = yield from self.calls(pending)
             else:
                 after = yield from self._named_calls(pending)
-            before = "" if after is None else (yield from self.before_next(after, TOOL_CALLS))
+            before = "" if after is None else (yield from self.before_next(after, MISTRAL_CALLS))
 
     def _named_calls(self, pending: str) -> Reading[str | None]:
         """As `calls`, of calls that begin with their names."""
         called = yield from self._named(pending, may_be_bare=True)
         while called:
             pending = yield from self.space(SEPARATORS)
-            if (yield from self.literal(TOOL_CALLS)) is not None:
-                self.give_back(TOOL_CALLS)
+            if (yield from self.literal(MISTRAL_CALLS)) is not None:
+                self.give_back(MISTRAL_CALLS)
                 return pending
             called = yield from self._named(pending)
         return None
@@ -52,19 +52,19 @@ class MistralToolParser(ToolParser):
         Returns:
             whether it is a call, and another one may follow.
         """
-        name = yield from self._name()
+        name = yield from self.name()
         pending += name
         mark = None
         for one in (CALL_ID, ARGS):
             mark = (yield from self.literal(one)) if name else None
             pending += mark or ""
             if mark == CALL_ID:
-                pending += yield from self._name()
+                pending += yield from self.name()
         if self.guided and mark == ARGS:  # without it, `max_tokens` may have cut the name
             self.begin_call(name)
             yield from self.arguments_object()
             return False
-        may_be_bare = may_be_bare and name in (self.names or ())
+        may_be_bare = may_be_bare and name in (self.tools or ())
         if not self.guided and (mark == ARGS or may_be_bare):
             pending += yield from self.space()
             if (yield from self._has_no_arguments()):
@@ -82,16 +82,9 @@ class MistralToolParser(ToolParser):
         """Whether a call ends here: with null, before the next call, or with the model's turn."""
         if (yield from self.literal("null", '""')) is not None:
             return True
-        if (yield from self.literal(TOOL_CALLS)) is not None:
-            self.give_back(TOOL_CALLS)
+        if (yield from self.literal(MISTRAL_CALLS)) is not None:
+            self.give_back(MISTRAL_CALLS)
             return True
         char = yield from self.next_char()
         self.give_back(char)
         return not char and not self.cut
-
-    def _name(self) -> Reading[str]:
-        name = ""
-        while (char := (yield from self.next_char())) and (char.isalnum() or char in "_-./:"):
-            name += char
-        self.give_back(char)
-        return name

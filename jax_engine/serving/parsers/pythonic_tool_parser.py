@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jax_engine.serving.parsers.json_tool_parsers import Llama3JsonToolParser
-from jax_engine.serving.parsers.parser_base import Reading
-from jax_engine.serving.parsers.tool_parser import SEPARATORS, json_text
+from jax_engine.serving.parsers.parser_base import Markers, Reading
+from jax_engine.serving.parsers.tool_parser import SEPARATORS, ToolParser, json_text
 
 MAX_LETTERS, MAX_NAME = 1 << 20, 256
 _BEGINS = re.compile(r"\[\s*([^\W\d][\w.:-]*)?\s*")
@@ -80,6 +80,25 @@ class PythonicToolParser(Llama3JsonToolParser):
         return text
 
 
+FUNCTION_CALLS, FUNCTION_CALLS_END = "<function_calls>", "</function_calls>"
+
+
+class Olmo3ToolParser(ToolParser):
+    """Calls in Python between `<function_calls>` and `</function_calls>`, a line each."""
+
+    begins = Markers([FUNCTION_CALLS])
+
+    def _read(self) -> Reading[None]:
+        while mark := (yield from self.until(self.begins)):
+            text, ended = yield from self.text_before(FUNCTION_CALLS_END)
+            is_whole = bool(ended) or not self.cut
+            calls = python_calls(f"[{text}]") if is_whole and text.strip() else None
+            if calls is None:
+                self.emit(mark + text + ended)
+            for call in calls or ():
+                self.call(*call)
+
+
 _SPACE = re.compile(r"\s*")
 _BETWEEN = re.compile(r"[\s,;]*")
 _NAME = re.compile(r"[^\W\d][\w.:-]*")
@@ -105,6 +124,15 @@ def python_calls(text: str) -> list[tuple[str, str]] | None:
         return None
 
 
+def python_value(text: str) -> Any:
+    """The value of a literal; raises ValueError, SyntaxError, KeyError, RecursionError, ..
+
+    >>> python_value("{'a': (1, True)}")
+    {'a': [1, True]}
+    """
+    return _PythonCalls(text.strip()).value()
+
+
 class _PythonCalls:
     """Descends into a text. All methods raise ValueError, or what `python_calls` catches."""
 
@@ -123,6 +151,13 @@ class _PythonCalls:
             found.append(self._call())
         if self._at < len(self._text):
             raise ValueError("text behind the calls")
+        return found
+
+    def value(self) -> Any:
+        found = self._value()
+        self._skip()
+        if self._at < len(self._text):
+            raise ValueError("text behind the value")
         return found
 
     def _call(self) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_engine.serving.parsers.json_scanner import JsonObject
@@ -32,7 +32,7 @@ class ToolParser(StreamParser):
         guided: a grammar makes calls well formed, so their arguments are given as they come.
             Without one, a call is given once it is complete.
         several: whether a turn may call more than one tool; else only the first call is given.
-        names: those of the tools; None: they are not known.
+        tools: the JSON schema of each tool's arguments, by its name; None: they are not known.
     """
 
     arguments_names: tuple[str, ...] = ("arguments", "parameters")
@@ -44,9 +44,9 @@ class ToolParser(StreamParser):
         *,
         guided: bool = False,
         several: bool = True,
-        names: frozenset[str] | None = None,
+        tools: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
-        self.guided, self._several, self.names = guided, several, names
+        self.guided, self._several, self.tools = guided, several, tools
         self.num_calls = 0
         self.open = False
         self.cut = False
@@ -83,18 +83,19 @@ class ToolParser(StreamParser):
         self._content.append(text)
         self._length += len(text)
 
-    def call(self, name: str, arguments: str) -> None:
+    def call(self, name: str, arguments: str, id: str = "") -> None:
         """Gives a whole call."""
         if self.num_calls and not self._several:
             self._gap = []
             return
-        self.begin_call(name)
+        self.begin_call(name, id)
         self.add(arguments)
         self.open = False
 
-    def begin_call(self, name: str) -> None:
-        """Gives the name of a call."""
-        self._pieces.append(CallDelta(self.num_calls, "", self._new_id(), name, self._length))
+    def begin_call(self, name: str, id: str = "") -> None:
+        """Gives the name of a call, and its id: its own, or a new one."""
+        id = id or self._new_id()
+        self._pieces.append(CallDelta(self.num_calls, "", id, name, self._length))
         self.num_calls += 1
         self._gap, self.open = [], True
 
@@ -160,6 +161,25 @@ class ToolParser(StreamParser):
             return pending
         self.emit(pending)
         return ""
+
+    def name(self) -> Reading[str]:
+        """The letters of a tool's name, possibly none."""
+        name = ""
+        while (char := (yield from self.next_char())) and (char.isalnum() or char in "_-./:"):
+            name += char
+        self.give_back(char)
+        return name
+
+    def text_before(self, *ends: str) -> Reading[tuple[str, str]]:
+        """Text up to one of these ends, and this end; "" if none comes."""
+        longest, found, last = max(map(len, ends)), list[str](), ""
+        while char := (yield from self.next_char()):
+            found.append(char)
+            last = (last + char)[-longest:]
+            for end in ends:
+                if last.endswith(end):
+                    return "".join(found)[: -len(end)], end
+        return "".join(found), ""
 
     def json_object(self) -> Reading[tuple[str, bool]]:
         """The text of a JSON object, and whether it is one: else it ends where it cannot be."""
@@ -260,7 +280,7 @@ class ToolParser(StreamParser):
             if not isinstance(name, str) or not name or not self.may_call(name):
                 return None
             given = [fields[one] for one in self.arguments_names if one in fields]
-            if self.needs_arguments and not given and name not in (self.names or ()):
+            if self.needs_arguments and not given and name not in (self.tools or ()):
                 return None
             name.encode()
             arguments = next((one for one in given if one is not None), None)

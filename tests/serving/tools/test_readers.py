@@ -16,7 +16,21 @@ from jax_engine.serving.parsers.turn_parser import SpecialTokenFilter, TurnParse
 
 Found = tuple[str, str, list[tuple[str, Any]]]
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "}é\\""}}\n</tool_call>'
+V3 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>"
+V31 = '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
+BEGUN, ENDED = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+KIMI = '<|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>'
+CODER = "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"
+INVOKE = '<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>'
+GLM = "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
+SCHEMAS = [{}, {"properties": {"a": {"type": "string"}}}, {"properties": {"a": True}}]
 MARKERS = [
+    V3, V31, KIMI, CODER, INVOKE, GLM, BEGUN, ENDED, "<arg_key>",
+    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<parameter=a>", "</parameter>",
+    "</function>", "<minimax:tool_call>", "</minimax:tool_call>", "<tool_calls>", "</tool_calls>",
+    "<function_calls>", "f()\ng(a=[])", "</function_calls>", "functools", "<function_call>", "```",
+    "```json", "<seed:tool_call>", "</seed:tool_call>", "<function=f>", "a</arg_key>",
+    "<arg_value>", "</arg_value>", "<tool_call>f", "</invoke>", "<|tool_call_begin|>f:1",
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>",
     "<|tool_call|>",
     "<think>", "</think>", "<|end|>", '{"name": "f", "arguments": {}}', "[f(a=1)]", "f", "[", "]",
@@ -189,6 +203,48 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("pythonic", "[" * 400, None, []),
         ("pythonic", "[f(a=" + "-" * 5900 + "1)]", None, []),
         ("pythonic", "[f(a=" + "-" * 9000 + "1)]", None, []),
+        ("deepseek_v3", f"Hi{BEGUN}{V3}\n{V3}{ENDED} x", "Hi x", [{}] * 2),
+        ("deepseek_v3", V3.replace("{}", '{"a": "```"}'), "", [{"a": "```"}]),
+        ("deepseek_v3", V31, None, []),
+        ("deepseek_v31", f"{BEGUN}{V31}{V31}{ENDED}", "", [{"a": 1}] * 2),
+        ("deepseek_v31", f"{V31}, {BEGUN}x", f", {BEGUN}x", [{"a": 1}]),
+        ("deepseek_v31", V31.removesuffix("<｜tool▁call▁end｜>"), "", [{"a": 1}]),
+        ("deepseek_v31", V31[:20], None, []),
+        ("kimi_k2", f"So <|tool_calls_section_begin|>{KIMI}{KIMI}<|tool_calls_section_end|>", "So ",
+         [{"a": 1}] * 2),
+        ("kimi_k2", KIMI.replace("functions.f:3", "f"), "", [{"a": 1}]),
+        ("kimi_k2", KIMI.replace('{"a": 1}', "[1]"), None, []),
+        ("qwen3_coder", "Hi " + f"<tool_call>\n{CODER}\n</tool_call>\n" * 2, "Hi ", [{"a": 1}] * 2),
+        ("qwen3_coder", f"{CODER} ok", " ok", [{"a": 1}]),
+        ("qwen3_coder", "<tool_call><function=f></function></tool_call>", "", [{}]),
+        ("qwen3_coder", CODER.replace("1", "\n  <b>\n </b>\n"), "", [{"a": "\n  <b>\n </b>\n"}]),
+        ("qwen3_coder", CODER.replace("</function>", CODER.partition(">")[2]), None, []),
+        ("qwen3_coder", CODER[:-1], None, []),
+        ("qwen3_coder", HERMES, None, []),
+        ("seed_oss", f"<seed:tool_call>{CODER}</seed:tool_call>.", ".", [{"a": 1}]),
+        ("minimax_m2", f"<minimax:tool_call>\n{INVOKE}\n{INVOKE}\n</minimax:tool_call>", "",
+         [{"a": 1}] * 2),
+        ("minimax_m2", f"<minimax:tool_call> {CODER}", None, []),
+        ("glm45", f"So:\n{GLM}\n{GLM}", "So:\n", [{"a": 1}] * 2),
+        ("glm47", "<tool_call>f<arg_key>a</arg_key><arg_value>x\n</arg_value></tool_call>", "",
+         [{"a": "x\n"}]),
+        ("glm45", "<tool_call>f</tool_call>", "", [{}]),
+        ("glm45", "<tool_call>f<arg_key>a</arg_key>1</tool_call>", None, []),
+        ("minimax", '<tool_calls>\n{"name": "f", "arguments": {}}\n{"name": "f"}\n</tool_calls>',
+         "", [{}] * 2),
+        ("granite-20b-fc", '<function_call> {"name": "f", "arguments": {"a": 1}}', "", [{"a": 1}]),
+        ("phi4_mini_json", 'functools[{"name": "f", "arguments": {"a": 1}}, {"name": "f"}]', "",
+         [{"a": 1}, {}]),
+        ("phi4_mini_json", "Use functools.cache", None, []),
+        ("olmo3", "a<function_calls>\nf(a=1)\nf()\n</function_calls>b", "ab", [{"a": 1}, {}]),
+        ("olmo3", "<function_calls>f(a=1)", "", [{"a": 1}]),
+        ("olmo3", "<function_calls>f(1)</function_calls>", None, []),
+        ("xlam", '[{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}]', "", [{}] * 2),
+        ("xlam", 'So:\n```json\n[{"name": "f", "arguments": {"a": 1}}]\n```\n', "So:\n",
+         [{"a": 1}]),
+        ("xlam", '[TOOL_CALLS][{"name": "f", "arguments": {}}]', "", [{}]),
+        ("xlam", '<tool_call>{"name": "f", "arguments": {}}</tool_call>.', ".", [{}]),
+        ("xlam", "```json\n[1, 2]\n``` and ```py", None, []),
     ],
 )  # fmt: skip
 def test_forms_of_calls(name: str, text: str, content: str | None, calls: list[Any]) -> None:
@@ -223,8 +279,8 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     text = data.draw(texts)
     start: Start = data.draw(st.sampled_from(["inside", "maybe", "closed"]))
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
-    known = st.none() | st.frozensets(st.sampled_from("fgh"))
-    options = {"names": data.draw(known), "several": data.draw(st.booleans())}
+    known = st.none() | st.dictionaries(st.sampled_from("fgh"), st.sampled_from(SCHEMAS))
+    options = {"tools": data.draw(known), "several": data.draw(st.booleans())}
     one, said = turn(name, start, **options), []
     for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         said.append(one.take(text[begin:end], ended=False))
@@ -238,6 +294,46 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     for _, arguments in found[2]:
         assert isinstance(json.loads(arguments), dict)
         arguments.encode()
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "1", "1"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "1", "1"),
+        ({"type": "integer"}, "1", 1),
+        ({"type": "integer"}, "1.0", 1),
+        ({"type": "integer"}, "1.5", "1.5"),
+        ({"type": "integer"}, "one", "one"),
+        ({"type": "number"}, " 1e3 ", 1000.0),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "boolean"}, "True", True),
+        ({"type": "array"}, "['a', (1, None)]", ["a", [1, None]]),
+        ({"type": "object"}, '{"a": [1]}', {"a": [1]}),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "7", 7),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({"enum": [1, 2]}, "1", 1),
+        ({"type": "any"}, "[1]", [1]),
+        ({}, "1", 1),
+        ({}, '"1"', '"1"'),
+        (None, "false", False),
+        (True, "__import__('os')", "__import__('os')"),
+        ({"type": "integer"}, "9" * 5000, "9" * 5000),
+    ],
+)
+def test_schemas_tell_what_a_text_stands_for(schema: Any, text: str, value: Any) -> None:
+    """What has none of its types stays a text, so that the tool can say what is wrong."""
+    tools = {"f": {"properties": {"a": schema}}}
+    _, _, [(_, arguments)] = whole("minimax_m2", INVOKE.replace("1", text), tools=tools)
+    found = json.loads(arguments)["a"]
+    assert found == value and type(found) is type(value)
+
+
+def test_ids_of_a_model_s_own_stay() -> None:
+    """Kimi's template repeats the id of a call, which tells the model the tool's name."""
+    said = TOOL_FORMATS["kimi_k2"].reader().take(KIMI, ended=True)[1]
+    assert (said[0].name, said[0].id) == ("f", "functions.f:3")
 
 
 def test_one_call_is_the_first() -> None:
@@ -265,7 +361,7 @@ def test_one_call_is_the_first() -> None:
 )
 def test_names_of_tools_decide(name: str, text: str, calls: int) -> None:
     """They decide where a call has no arguments, or stands within prose."""
-    content, _, called = whole(name, text, names=frozenset({"now"}))
+    content, _, called = whole(name, text, tools={"now": {}})
     assert len(called) == calls
     if not calls:
         assert content == text
@@ -274,7 +370,7 @@ def test_names_of_tools_decide(name: str, text: str, calls: int) -> None:
 def test_a_cut_call_does_not_lack_its_arguments() -> None:
     """`max_tokens` may have cut them off."""
     for text in ("[TOOL_CALLS]now", "[TOOL_CALLS]now[ARGS]"):
-        one = turn("mistral", names=frozenset({"now", "now_there"}))
+        one = turn("mistral", tools={"now": {}, "now_there": {}})
         said = one.take(text, ended=True, cut=True)
         assert said == TurnDelta(text) and not one.calls_tools
 
