@@ -20,6 +20,16 @@ KEY_VARIABLES = (KEY_VARIABLE, "VLLM_API_KEY")
 ALWAYS_ON = (
     "--enable-auto-tool-choice", "--enable-prompt-tokens-details", "--enable-server-load-tracking",
 )  # fmt: skip
+# As in jax_engine/serving/parsers, which --help does without.
+TOOL_CALL_PARSERS = (
+    "hermes", "llama3_json", "mistral", "granite", "granite-20b-fc", "pythonic", "olmo3", "xlam",
+    "phi4_mini_json", "minimax", "minimax_m2", "openai", "deepseek_v3", "deepseek_v31", "kimi_k2",
+    "qwen3_coder", "seed_oss", "glm45", "glm47",
+)  # fmt: skip
+REASONING_PARSERS = (
+    "deepseek_r1", "deepseek_v3", "ernie45", "glm45", "granite", "kimi_k2", "minimax_m2", "mistral",
+    "olmo3", "openai_gptoss", "qwen3", "seed_oss",
+)  # fmt: skip
 LEAST = {
     "max_body_size": 1,
     "max_waiting": 0,
@@ -108,12 +118,12 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
     )
     add(
         "--tool-call-parser",
-        choices=["hermes", "llama3_json", "mistral", "granite", "pythonic", "none"],
+        choices=[*TOOL_CALL_PARSERS, "none"],
         help="how the model writes calls of tools (as its chat template tells)",
     )
     add(
         "--reasoning-parser",
-        choices=["deepseek_r1", "deepseek_v3", "glm45", "mistral", "qwen3", "none"],
+        choices=[*REASONING_PARSERS, "none"],
         help="how the model writes its reasoning (as its chat template tells)",
     )
     for name in ALWAYS_ON:

@@ -18,13 +18,8 @@ from jax_engine.serving.api.api_errors import invalid
 from jax_engine.serving.parsers.json_tool_parsers import ArgumentsToolParser
 from jax_engine.serving.parsers.lark_grammar import Lark
 from jax_engine.serving.parsers.parser_base import Markers
-from jax_engine.serving.parsers.reasoning_parser import (
-    REASONING,
-    ReasoningParser,
-    ReasoningStyle,
-    Start,
-    reasoning_of_template,
-)
+from jax_engine.serving.parsers.reasoning_parser import ReasoningStyle, Start
+from jax_engine.serving.parsers.reasoning_styles import REASONING, reasoning_of_template
 from jax_engine.serving.parsers.tool_formats import (
     LIST_FORMAT,
     TOOL_FORMATS,
@@ -177,7 +172,7 @@ class TurnFormat:
         """
         form = TOOL_FORMATS.get(calls) if calls else format_of_template(template)
         style = REASONING.get(reasoning) if reasoning else reasoning_of_template(template)
-        markers = (form.markers if form else ()) + ((style.begin, style.end) if style else ())
+        markers = (form.markers if form else ()) + (style.markers if style else ())
         added = tokenizer.backend.get_added_tokens_decoder().values()
         special = {str(one.content) for one in added if one.special}
         return cls(form, style, Markers(special - set(markers)), bool(special & set(markers)))
@@ -229,7 +224,7 @@ def plan_of(
     def new_turn() -> TurnParser:
         return TurnParser(
             SpecialTokenFilter(turn_format.hidden) if special and not keeps_special else None,
-            None if style is None else ReasoningParser(style, start),
+            None if style is None else style.parser(start),
             _reader(choice, form, guided=guided),
             include_reasoning=include_reasoning,
         )
@@ -281,10 +276,7 @@ def _grammar(
         message = f"structured_outputs must be a valid grammar: {error}"
         raise InvalidRequestError(message) from error
     if style is not None and start != "closed":
-        thought = f"{lark.up_to(style.end)} /[ \\n]{{0,2}}/"
-        if start == "maybe":
-            thought = f"({lark.marker(style.begin)} {thought})?"
-        answer = f"{thought} ({answer})"
+        answer = f"{style.before_answer(lark, start)} ({answer})"
     return StructuredOutputsParams(grammar=lark.text(answer))
 
 

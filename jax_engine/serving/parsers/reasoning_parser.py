@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from jax_engine.serving.parsers.lark_grammar import Lark
 from jax_engine.serving.parsers.parser_base import Markers, Reading, StreamParser
 
 type Start = Literal["inside", "maybe", "closed"]
@@ -14,11 +15,22 @@ class ReasoningStyle:
 
     Attributes:
         inside: it begins with reasoning even if the prompt does not end with `begin`.
+        or_begin, or_end: other words for `begin` and `end`; "": there are none.
+        answer: what may stand around the answer; "": nothing does.
     """
 
     begin: str = "<think>"
     end: str = "</think>"
     inside: bool = False
+    or_begin: str = ""
+    or_end: str = ""
+    answer: str = ""
+    answer_end: str = ""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The texts that may be special tokens."""
+        return tuple(filter(None, (self.begin, self.end, self.answer, self.answer_end)))
 
     def start(self, prompt: str) -> Start:
         """Whether a turn behind this prompt is inside of reasoning, or may begin it."""
@@ -27,22 +39,16 @@ class ReasoningStyle:
             return "closed"
         return "inside" if self.inside or last.endswith(self.begin) else "maybe"
 
+    def parser(self, start: Start) -> "ReasoningParser":
+        """A parser of one turn."""
+        return ReasoningParser(self, start)
 
-REASONING = {
-    "deepseek_r1": ReasoningStyle(inside=True),
-    "deepseek_v3": ReasoningStyle(),
-    "qwen3": ReasoningStyle(),
-    "glm45": ReasoningStyle(),
-    "mistral": ReasoningStyle("[THINK]", "[/THINK]"),
-}
-
-
-def reasoning_of_template(template: str | None) -> ReasoningStyle | None:
-    """What the template's markers tell."""
-    for style in (REASONING["qwen3"], REASONING["mistral"]):
-        if template is not None and style.end in template:
-            return style
-    return None
+    def before_answer(self, lark: Lark, start: Start) -> str:
+        """What a grammar lets stand before the answer; "" behind a closed reasoning."""
+        if start == "closed":
+            return ""
+        thought = f"{lark.up_to(self.end)} /[ \\n]{{0,2}}/"
+        return thought if start == "inside" else f"({lark.marker(self.begin)} {thought})?"
 
 
 class ReasoningParser(StreamParser):
@@ -50,7 +56,7 @@ class ReasoningParser(StreamParser):
 
     def __init__(self, style: ReasoningStyle, start: Start) -> None:
         self._style, self._start = style, start
-        self._end = Markers([style.end])
+        self._end = Markers([style.end, style.or_end])
         self.is_reasoning = start == "inside"
         self._gap: list[str] = []
         self._reasoning: list[str] = []
@@ -65,9 +71,10 @@ class ReasoningParser(StreamParser):
         return new
 
     def _read(self) -> Reading[None]:
+        style = self._style
         if self._start != "closed":
             before = yield from self.space()
-            begun = yield from self.literal(self._style.begin)
+            begun = yield from self.literal(*filter(None, (style.begin, style.or_begin)))
             if begun is None and self._start == "maybe":
                 self.emit(before)
             else:
@@ -76,6 +83,9 @@ class ReasoningParser(StreamParser):
                 yield from self.until(self._end)
                 yield from self.space()
                 self.is_reasoning = False
+        if style.answer and (yield from self.literal(style.answer)) is not None:
+            yield from self.space()
+            yield from self.until(Markers(["\n" + style.answer_end, style.answer_end]))
         yield from self.rest()
 
     def emit(self, text: str) -> None:

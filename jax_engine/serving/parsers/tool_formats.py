@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_engine.serving.parsers.harmony_parsers import HARMONY, HarmonyToolParser
 from jax_engine.serving.parsers.json_tool_parsers import (
     FUNCTION_CALL,
     FUNCTOOLS,
@@ -188,11 +189,13 @@ TOOL_FORMATS = {
         ToolFormat(
             "olmo3", Olmo3ToolParser, FUNCTION_CALLS, None, (FUNCTION_CALLS, FUNCTION_CALLS_END)
         ),
-        ToolFormat("xlam", XlamToolParser, "", _granite, (TOOL_CALL, TOOL_CALL_END)),
-        ToolFormat("phi4_mini_json", Phi4MiniToolParser, FUNCTOOLS, _granite),
+        ToolFormat("xlam", XlamToolParser, "", None, (TOOL_CALL, TOOL_CALL_END)),
+        # No grammar: it would forbid the word in prose.
+        ToolFormat("phi4_mini_json", Phi4MiniToolParser, FUNCTOOLS),
         ToolFormat(
             "minimax", MiniMaxToolParser, TOOL_CALLS, _minimax, (TOOL_CALLS, TOOL_CALLS_END)
         ),
+        ToolFormat("openai", HarmonyToolParser, "", None, HARMONY),
         _marked("deepseek_v3", DeepSeekV3ToolParser, DEEPSEEK_V3),
         _marked("deepseek_v31", DeepSeekV31ToolParser, DEEPSEEK_V31),
         _marked("kimi_k2", KimiK2ToolParser, KIMI_K2),
@@ -205,6 +208,7 @@ TOOL_FORMATS = {
 }
 LIST_FORMAT = ToolFormat("list", ListToolParser, "", _list)  # of models without a form of their own
 _IN_TEMPLATES = (  # the first that is found in a model's template
+    ("<|channel|>commentary", "openai"),
     ("<seed:tool_call>", "seed_oss"),
     ("<function=", "qwen3_coder"),
     ("<arg_key>", "glm45"),

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from jax_engine.commands import serve
 from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.api.turn_parsing import TurnFormat
-from jax_engine.serving.parsers.reasoning_parser import REASONING
+from jax_engine.serving.parsers.reasoning_styles import REASONING
 from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.serving.tools.conftest import Make
@@ -269,7 +269,19 @@ def test_flags_name_the_forms() -> None:
         ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral", "mistral"),
         ("<|python_tag|>", "llama3_json", None),
         ("respond only with <|tool_call|> followed by a JSON list", "granite", None),
-        ("<tool_call><function=f><parameter=a>", None, None),
+        ("<tool_call><function=f><parameter=a>", "qwen3_coder", None),
+        ("<tool_call>f<arg_key>a</arg_key> </think>", "glm45", "qwen3"),
+        ("<seed:tool_call><function=f> </seed:think>", "seed_oss", "seed_oss"),
+        ("<minimax:tool_call><invoke> <think></think>", "minimax_m2", "qwen3"),
+        ("<tool_calls>", "minimax", None),
+        ("<function_calls></function_calls>", "olmo3", None),
+        ("functools[", "phi4_mini_json", None),
+        ("<|tool_calls_section_begin|>", "kimi_k2", None),
+        ("<｜tool▁calls▁begin｜>{{ 'function<｜tool▁sep｜>' }}", "deepseek_v3", None),
+        ("<｜tool▁calls▁begin｜>{{ name + '<｜tool▁sep｜>' }}", "deepseek_v31", None),
+        ("<|channel|>analysis <|channel|>commentary", "openai", "openai_gptoss"),
+        ("<think></think><response></response>", None, "ernie45"),
+        ("Here is my thought process: Here is my response:", None, "granite"),
     ],
 )
 def test_forms_are_found_in_templates(

@@ -18,33 +18,48 @@ from jax_engine.guided.compiler import GuideCompiler
 from jax_engine.guided.guide import fill_masks
 from jax_engine.serving.api.api_errors import ApiError
 from jax_engine.serving.api.turn_parsing import TurnFormat, TurnPlan, choice_of, plan_of
+from jax_engine.serving.parsers.harmony_parsers import HARMONY
+from jax_engine.serving.parsers.marked_tool_parser import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI_K2,
+    marker_texts,
+)
 from jax_engine.serving.parsers.parser_base import TurnDelta
+from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
 from tests.support.json_schemas import conforms, schemas
 
 EOS = 256
-FORMS = ["hermes", "llama3_json", "mistral", "granite", "pythonic", "none"]
-OWN = ["hermes", "llama3_json", "mistral", "granite"]  # those with a grammar
+OWN = [name for name, form in TOOL_FORMATS.items() if form.grammar is not None]
+FORMS = [*OWN, "pythonic", "qwen3_coder", "openai", "none"]
+MARKED = {"deepseek_v3": DEEPSEEK_V3, "deepseek_v31": DEEPSEEK_V31, "kimi_k2": KIMI_K2}
 
 
-def words(*markers: str) -> Tokenizer:
+def words(*markers: str, eos: str = EOS_TOKEN) -> Tokenizer:
     """Bytes, and some markers as tokens of their own."""
     vocab = {char: byte for byte, char in byte_alphabet().items()}
     backend = Backend(BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    tokens = [AddedToken(one, special=True, normalized=False) for one in (EOS_TOKEN, *markers)]
+    tokens = [AddedToken(one, special=True, normalized=False) for one in (eos, *markers)]
     backend.add_special_tokens(tokens)
-    return Tokenizer(backend, special_tokens={"eos_token": EOS_TOKEN})
+    return Tokenizer(backend, special_tokens={"eos_token": eos})
 
 
 PLAIN = words()
 SPECIAL = words(
     "<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]",
-    "<|python_tag|>", "<|tool_call|>",
+    "<|python_tag|>", "<|tool_call|>", "<tool_calls>", "</tool_calls>",
+    *(text for one in MARKED.values() for text in marker_texts(one)),
 )  # fmt: skip
-COMPILERS = {id(one): GuideCompiler(one, one.vocab_size, [EOS]) for one in (PLAIN, SPECIAL)}
+# Where EOS_TOKEN ends no turn, but a message.
+PLAIN_MESSAGES, MESSAGES = words(eos="<|return|>"), words(*HARMONY[:-1], eos=HARMONY[-1])
+COMPILERS = {
+    id(one): GuideCompiler(one, one.vocab_size, [EOS])
+    for one in (PLAIN, SPECIAL, PLAIN_MESSAGES, MESSAGES)
+}
 
 
 def tool(name: str, schema: Any = None, strict: bool | None = None) -> dict[str, Any]:
@@ -102,6 +117,19 @@ def written(form: str, tokenizer: Tokenizer, *calls: str) -> str:
         )
     if form == "mistral":
         return f"[TOOL_CALLS][{', '.join(one % 'arguments' for one in calls)}]"
+    if form in MARKED:
+        marks, found = MARKED[form], [json.loads(one % "arguments") for one in calls]
+        names = [
+            f"functions.{one['name']}:0" if form == "kimi_k2" else one["name"] for one in found
+        ]
+        parts = [
+            f"{''.join(marks.begin)}{name}{''.join(marks.between)}{json.dumps(one['arguments'])}"
+            f"{''.join(marks.end)}"
+            for name, one in zip(names, found, strict=True)
+        ]
+        return "".join([marks.section, *parts, marks.section_end])
+    if form == "minimax":
+        return "\n".join(["<tool_calls>", *(one % "arguments" for one in calls), "</tool_calls>"])
     if form == "granite":
         return f"<|tool_call|>[{', '.join(one % 'arguments' for one in calls)}]"
     return f"[{', '.join(one % 'parameters' for one in calls)}]"
@@ -210,6 +238,29 @@ def test_grammars_begin_behind_reasoning(tokenizer: Tokenizer) -> None:
         assert allows(tokenizer, found, text) == good, text
     said, called = read(inside, thought)
     assert called and said.reasoning == "So {" and not said.content
+
+
+@pytest.mark.parametrize("tokenizer", [PLAIN_MESSAGES, MESSAGES], ids=["plain", "special"])
+def test_an_answer_with_a_grammar_is_in_harmony_s_last_channel(tokenizer: Tokenizer) -> None:
+    params = StructuredOutputsParams(choice=["yes"])
+    options: Any = {"grammar": params, "reasoning": "openai_gptoss"}
+    said = "So <b>\n<|end|><|start|>assistant"
+    final = "<|channel|>final<|message|>yes"
+    begin = "<|channel|>analysis<|message|>"
+    for prompt, text, good in (
+        ("x", begin + said + final, True), ("x", final, True), ("x", "yes", False),
+        ("x", begin + said + "yes", False), ("x" + begin, said + final, True),
+        ("x" + begin, final, False), ("x" + final.removesuffix("yes"), "yes", True),
+    ):  # fmt: skip
+        found = plan(tokenizer, "openai", "none", prompt=prompt, **options)
+        assert allows(tokenizer, found, text) == good, (prompt, text)
+        if good:
+            assert read(found, text)[0].content == "yes"
+    forced = plan(tokenizer, "openai", "required", reasoning="openai_gptoss", prompt="x")
+    text = begin + said + final.removesuffix("yes") + written("none", tokenizer, F)
+    assert allows(tokenizer, forced, text)
+    found, called = read(forced, text)
+    assert called and (found.reasoning, found.content) == ("So <b>", "")
 
 
 @pytest.mark.parametrize(

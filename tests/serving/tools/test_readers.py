@@ -8,9 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from jax_engine.serving.parsers.harmony_parsers import HARMONY
 from jax_engine.serving.parsers.json_scanner import JsonObject
 from jax_engine.serving.parsers.parser_base import Markers, TurnDelta
-from jax_engine.serving.parsers.reasoning_parser import REASONING, ReasoningParser, Start
+from jax_engine.serving.parsers.reasoning_parser import Start
+from jax_engine.serving.parsers.reasoning_styles import REASONING
 from jax_engine.serving.parsers.tool_formats import TOOL_FORMATS
 from jax_engine.serving.parsers.turn_parser import SpecialTokenFilter, TurnParser
 
@@ -44,10 +46,12 @@ MARKERS = [
 texts = st.lists(st.sampled_from(MARKERS) | st.text(max_size=3), max_size=8).map("".join)
 
 
-def turn(name: str, start: Start = "maybe", **options: Any) -> TurnParser:
+def turn(name: str, start: Start = "maybe", reasoning: str = "qwen3", **options: Any) -> TurnParser:
+    """Harmony's messages end with a marker that is to be left out elsewhere."""
+    hidden = Markers([] if "openai" in (name, reasoning[:6]) else ["<|end|>"])
     return TurnParser(
-        SpecialTokenFilter(Markers(["<|end|>"])),
-        ReasoningParser(REASONING["qwen3"], start),
+        SpecialTokenFilter(hidden),
+        REASONING[reasoning].parser(start),
         TOOL_FORMATS[name].reader(**options),
     )
 
@@ -63,8 +67,10 @@ def together(pieces: list[TurnDelta]) -> Found:
     return content, "".join(one.reasoning for one in pieces), [(a, b) for a, b in calls]
 
 
-def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Found:
-    return together([turn(name, start, **options).take(text, ended=True)])
+def whole(
+    name: str, text: str, start: Start = "closed", reasoning: str = "qwen3", **options: Any
+) -> Found:
+    return together([turn(name, start, reasoning, **options).take(text, ended=True)])
 
 
 @pytest.mark.parametrize(
@@ -270,6 +276,64 @@ def test_forms_of_calls(name: str, text: str, content: str | None, calls: list[A
 )
 def test_reasoning(start: Start, text: str, reasoning: str, content: str) -> None:
     assert whole("hermes", text, start) == (content, reasoning, [])
+
+
+SO, CALLED = "<|channel|>analysis<|message|>So<|end|>", '<|message|>{"a": 1}<|call|>'
+NEXT, YES = "<|start|>assistant", "<|channel|>final<|message|>Yes<|return|>"
+JSON = " <|constrain|>json"
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "start", "text", "thought", "content", "calls"),
+    [
+        ("openai_gptoss", "maybe", f"{SO}{NEXT}{YES}", "So", "Yes", 0),
+        ("openai_gptoss", "maybe", YES.removesuffix("<|return|>"), "", "Yes", 0),
+        ("openai_gptoss", "inside", f"So\n<|end|>{NEXT}{YES}", "So", "Yes", 0),
+        ("openai_gptoss", "maybe", SO[:-8], "S", "", 0),
+        ("openai_gptoss", "maybe", f"<|channel|>commentary to=functions.f{JSON}{CALLED}", "", "",
+         1),
+        ("openai_gptoss", "maybe", f"{SO}{NEXT} to=functions.f<|channel|>commentary{JSON}{CALLED}",
+         "So", "", 1),
+        ("openai_gptoss", "maybe", "<|channel|>commentary<|message|>I look.<|end|>"
+         f"{NEXT}<|channel|>commentary to=functions.f{CALLED}", "", "I look.", 1),
+        ("openai_gptoss", "maybe", f"Plain{NEXT}", "", f"Plain{NEXT}", 0),
+        ("granite", "maybe", "Here is my thought process: So\n\nHere is my response: Yes", "So",
+         "Yes", 0),
+        ("granite", "maybe", "Here's my thought process:So Here's my response:Yes", "So", "Yes", 0),
+        ("granite", "maybe", "Here is my thought.", "", "Here is my thought.", 0),
+        ("ernie45", "inside", "So\n</think>\n\n<response>\nYes\n</response>\n", "So", "Yes\n", 0),
+        ("ernie45", "inside", "So\n</think>\n\nYes", "So", "Yes", 0),
+        ("ernie45", "closed", "<response>\nYes", "", "Yes", 0),
+        ("seed_oss", "maybe", "<seed:think>So</seed:think>Yes", "So", "Yes", 0),
+        ("olmo3", "inside", "So</think>Yes", "So", "Yes", 0),
+        ("minimax_m2", "inside", "So</think>\n\nYes", "So", "Yes", 0),
+    ],
+)  # fmt: skip
+def test_styles_of_reasoning(
+    reasoning: str, start: Start, text: str, thought: str, content: str, calls: int
+) -> None:
+    found = whole("openai", text, start, reasoning)
+    assert found == (content, thought, [("f", '{"a": 1}')] * calls)
+
+
+harmony = st.lists(
+    st.sampled_from([*HARMONY, NEXT, SO, YES, CALLED, "analysis", "commentary", " to=functions.f"])
+    | st.text(max_size=3),
+    max_size=9,
+).map("".join)
+
+
+@pytest.mark.parametrize("reasoning", REASONING)
+@given(text=texts | harmony, start=st.sampled_from(["inside", "maybe", "closed"]), data=st.data())
+def test_pieces_of_reasoning_do_not_matter(
+    reasoning: str, text: str, start: Start, data: st.DataObject
+) -> None:
+    one, said = turn("openai", start, reasoning), []
+    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
+    for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        said.append(one.take(text[begin:end], ended=False))
+    said.append(one.take("", ended=True))
+    assert together(said) == whole("openai", text, start, reasoning)
 
 
 @pytest.mark.parametrize("name", TOOL_FORMATS)
