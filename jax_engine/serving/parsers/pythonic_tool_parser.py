@@ -125,7 +125,7 @@ def python_calls(text: str) -> list[tuple[str, str]] | None:
 
 
 def python_value(text: str) -> Any:
-    """The value of a literal; raises ValueError, SyntaxError, KeyError, RecursionError, ..
+    """The value of a literal; raises what `python_calls` catches.
 
     >>> python_value("{'a': (1, True)}")
     {'a': [1, True]}
