@@ -1,4 +1,4 @@
-"""Exercise 1: a pool of equal blocks (paper 4.2).
+"""Exercise: a pool of equal blocks (paper 4.2).
 
 Memory for keys and values is cut into blocks 0 .. n-1, once and for all. A block may have several
 holders, so it counts them. Write the four methods:
@@ -13,7 +13,10 @@ holders, so it counts them. Write the four methods:
 Run it: python -m exercises.allocator
 """
 
-from exercises.checking import Wrong, expect, report
+from typing import Annotated, NamedTuple
+
+from exercises.checking import expect, must_raise, report
+from exercises.variants import given_seed
 
 
 class NoBlockError(Exception):
@@ -42,26 +45,33 @@ class Allocator:
         raise NotImplementedError
 
 
-def check(answer: type[Allocator] = Allocator) -> bool:
+class Numbers(NamedTuple):
+    """What a seed changes."""
+
+    num_blocks: Annotated[int, range(4, 10)] = 3
+
+
+def check(answer: type[Allocator] = Allocator, seed: int = 0) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return report(_test, answer, Numbers, seed)
 
 
-def _test(answer: type[Allocator]) -> None:
-    pool = answer(3)
-    expect(pool.num_free, 3, "num_free of a new pool of 3 blocks")
-    taken = [pool.allocate() for _ in range(3)]
-    expect(sorted(taken), [0, 1, 2], "the blocks that three calls of allocate hand out")
-    expect(taken, [2, 1, 0], "the order in which they are handed out")
-    _must_raise(NoBlockError, pool.allocate, "allocate with no block free")
-    expect(pool.num_free, 0, "num_free when all three are held")
+def _test(answer: type[Allocator], numbers: Numbers) -> None:
+    n = numbers.num_blocks
+    pool = answer(n)
+    expect(pool.num_free, n, f"num_free of a new pool of {n} blocks")
+    taken = [pool.allocate() for _ in range(n)]
+    expect(sorted(taken), [*range(n)], f"the blocks that {n} calls of allocate hand out")
+    expect(taken, [*range(n)][::-1], "the order in which they are handed out")
+    must_raise(NoBlockError, pool.allocate, "allocate with no block free")
+    expect(pool.num_free, 0, "num_free when all are held")
 
     pool.share(1)
     pool.free(1)
     expect(pool.num_free, 0, "num_free after block 1 got a second holder and one of the two let go")
     pool.free(1)
     expect(pool.num_free, 1, "num_free after the second holder let go, too")
-    _must_raise(DoubleFreeError, lambda: pool.free(1), "free of block 1, which nobody holds,")
+    must_raise(DoubleFreeError, lambda: pool.free(1), "free of block 1, which nobody holds,")
     expect(pool.num_free, 1, "num_free after that error (it must change nothing)")
 
     pool.free(2)
@@ -72,18 +82,5 @@ def _test(answer: type[Allocator]) -> None:
     )
 
 
-def _must_raise(error: type[Exception], action: object, what: str) -> None:
-    assert callable(action)
-    try:
-        action()
-    except error:
-        return
-    except Exception as other:
-        raise Wrong(
-            f"{what} raised {type(other).__name__}, but it should raise {error.__name__}"
-        ) from other
-    raise Wrong(f"{what} raised nothing, but it should raise {error.__name__}")
-
-
 if __name__ == "__main__":
-    check()
+    check(seed=given_seed())

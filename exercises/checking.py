@@ -2,6 +2,9 @@
 
 import traceback
 from collections.abc import Callable
+from typing import Any
+
+from exercises.variants import draw, say
 
 
 class Wrong(Exception):
@@ -21,10 +24,31 @@ def returned[T](value: T | None, what: str) -> T:
     return value
 
 
-def report[T](test: Callable[[T], None], answer: T) -> bool:
-    """Run the test on the answer; print what is wrong with it, and say whether nothing is."""
+def must_raise(error: type[Exception], action: Callable[[], object], what: str) -> None:
+    """Raise Wrong unless the action raises this error."""
     try:
-        test(answer)
+        action()
+    except error:
+        return
+    except NotImplementedError:
+        raise
+    except Exception as other:
+        raise Wrong(
+            f"{what} raised {type(other).__name__}, but it should raise {error.__name__}"
+        ) from other
+    raise Wrong(f"{what} raised nothing, but it should raise {error.__name__}")
+
+
+def report[T](test: Callable[[T, Any], None], answer: T, kind: type, seed: int) -> bool:
+    """Run the test on the answer; print what is wrong with it, and say whether nothing is.
+
+    The test gets the numbers of this variant, too, which are printed unless it is variant 0.
+    """
+    numbers = draw(kind, seed)
+    if seed:
+        print(f"Variant {seed}: {say(numbers)}.")
+    try:
+        test(answer, numbers)
     except NotImplementedError as error:
         name = traceback.extract_tb(error.__traceback__)[-1].name
         print(f"Not written yet: `{name}`. Replace its line `raise NotImplementedError`.")

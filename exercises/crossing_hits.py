@@ -1,4 +1,4 @@
-"""Exercise 9: a prefix that is found under another adapter.
+"""Exercise: a prefix that is found under another adapter.
 
 Keys and values follow from the tokens and from the adapter that the model runs with. The cache
 below finds the blocks of a prompt by a chain of hashes, which begins with a *root*: requests with
@@ -13,9 +13,10 @@ Run it: python -m exercises.crossing_hits
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from exercises.checking import expect, report
+from exercises.variants import given_seed
 
 
 class Adapter(NamedTuple):
@@ -47,16 +48,22 @@ class Cache:
         return found
 
 
-def check(answer: Answer = root) -> bool:
+class Numbers(NamedTuple):
+    """What a seed changes: an adapter's first weight, and the scaling of both."""
+
+    weight: Annotated[float, (5.0, 6.0, 7.0, 8.0)] = 1.0
+    scaling: Annotated[float, (0.25, 0.75, 1.5, 2.5)] = 0.5
+
+
+def check(answer: Answer = root, seed: int = 0) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return report(_test, answer, Numbers, seed)
 
 
-PIRATE = Adapter("pirate", (1.0, 2.0), 0.5)
-VERSE = Adapter("verse", (3.0, 4.0), 0.5)
+def _test(answer: Answer, numbers: Numbers) -> None:
+    one, scaling = numbers
+    pirate, verse = Adapter("pirate", (one, 2.0), scaling), Adapter("verse", (3.0, 4.0), scaling)
 
-
-def _test(answer: Answer) -> None:
     def second(
         one: tuple[Adapter | None, str | None],
         other: tuple[Adapter | None, str | None],
@@ -68,20 +75,21 @@ def _test(answer: Answer) -> None:
         expect(cache.compute(prompt, answer(*other)), found, f"tokens found {what}")
 
     second((None, None), (None, None), 4, "of a prompt that was computed without an adapter before")
-    second((PIRATE, None), (VERSE, None), 0, "of a prompt that was computed with another adapter")
-    second((None, None), (PIRATE, None), 0, "with an adapter, computed without one before")
-    second((PIRATE, None), (PIRATE, None), 4, "with the same adapter")
-    reloaded = Adapter("pirate", (1.0, 2.5), 0.5)
-    second((PIRATE, None), (reloaded, None), 0, "after a name was given to other weights")
-    scaled = Adapter("pirate", (1.0, 2.0), 1.0)
-    second((PIRATE, None), (scaled, None), 0, "with the same weights and another scaling")
-    renamed = Adapter("corsair", (1.0, 2.0), 0.5)
-    second((PIRATE, None), (renamed, None), 4, "with the same weights and scaling under two names")
-    second((PIRATE, "one"), (PIRATE, "two"), 0, "with the same adapter and another salt")
-    second((PIRATE, "one"), (PIRATE, "one"), 4, "with the same adapter and salt")
-    long = Adapter("pirate", (1.0, 2.0), 0.55)
-    second((PIRATE, "5"), (long, ""), 0, "with scaling 0.55 and salt '', behind 0.5 and '5'")
+    second((pirate, None), (verse, None), 0, "of a prompt that was computed with another adapter")
+    second((None, None), (pirate, None), 0, "with an adapter, computed without one before")
+    second((pirate, None), (pirate, None), 4, "with the same adapter")
+    reloaded = Adapter("pirate", (one, 2.5), scaling)
+    second((pirate, None), (reloaded, None), 0, "after a name was given to other weights")
+    scaled = Adapter("pirate", (one, 2.0), 1.0)
+    second((pirate, None), (scaled, None), 0, "with the same weights and another scaling")
+    renamed = Adapter("corsair", (one, 2.0), scaling)
+    second((pirate, None), (renamed, None), 4, "with the same weights and scaling under two names")
+    second((pirate, "one"), (pirate, "two"), 0, "with the same adapter and another salt")
+    second((pirate, "one"), (pirate, "one"), 4, "with the same adapter and salt")
+    long = Adapter("pirate", (one, 2.0), float(f"{scaling}5"))
+    what = f"with scaling {scaling}5 and salt '', behind {scaling} and '5'"
+    second((pirate, "5"), (long, ""), 0, what)
 
 
 if __name__ == "__main__":
-    check()
+    check(seed=given_seed())

@@ -1,4 +1,4 @@
-"""Exercise 8: one product for rows with different adapters (LoRA).
+"""Exercise: one product for rows with different adapters (LoRA).
 
 A step has rows x [T, in], and y [T, out] are their products with the model's own matrix. Row t has
 the adapter of slot slots[t], or none if that is 0. With an adapter it is to become
@@ -15,11 +15,12 @@ Run it: python -m exercises.grouped_product
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from exercises.checking import Wrong, expect, report, returned
+from exercises.variants import given_seed
 
 Array = np.ndarray
 Read = Callable[[int], tuple[Array, Array, float]]
@@ -32,9 +33,15 @@ def add_adapters(y: Array, x: Array, slots: Array, read: Read) -> Array:
     raise NotImplementedError
 
 
-def check(answer: Add = add_adapters) -> bool:
+class Numbers(NamedTuple):
+    """What a seed changes: adapters are in the slots 1 to num_slots."""
+
+    num_slots: Annotated[int, range(4, 10)] = 3
+
+
+def check(answer: Add = add_adapters, seed: int = 0) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return report(_test, answer, Numbers, seed)
 
 
 class _Watched(np.ndarray):
@@ -50,12 +57,12 @@ class _Watched(np.ndarray):
 class _Adapters:
     """Slots 1, 2, .. and how often each was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_slots: int) -> None:
         rng = np.random.default_rng(0)
         self.reads = Counter[int]()
         self.held = {
             slot: (rng.normal(size=(rank, IN)), rng.normal(size=(OUT, rank)), 0.5 * slot)
-            for slot, rank in ((1, 2), (2, 1), (3, 3))
+            for slot, rank in zip(range(1, num_slots + 1), (2, 1, 3) * num_slots, strict=False)
         }
 
     def read(self, slot: int) -> tuple[Array, Array, float]:
@@ -73,11 +80,11 @@ class _Adapters:
         return np.asarray(y + scaling * (b @ (a @ x)))
 
 
-def _test(answer: Add) -> None:
+def _test(answer: Add, numbers: Numbers) -> None:
     rng = np.random.default_rng(1)
 
     def case(slots: list[int]) -> None:
-        adapters, what = _Adapters(), f"slots {slots}"
+        adapters, what = _Adapters(numbers.num_slots), f"slots {slots}"
         x, y = rng.normal(size=(len(slots), IN)), rng.normal(size=(len(slots), OUT))
         none = np.array(slots) == 0
         x[none], y[none] = np.inf, -0.0
@@ -99,10 +106,10 @@ def _test(answer: Add) -> None:
 
     case([1])
     case([2, 2, 2])
-    case([3, 0, 3])
+    case([numbers.num_slots, 0, numbers.num_slots])
     case([0, 0])
-    case([2, 0, 1, 3, 1, 0, 2, 1])
+    case([2, 0, 1, numbers.num_slots, 1, 0, 2, 1])
 
 
 if __name__ == "__main__":
-    check()
+    check(seed=given_seed())

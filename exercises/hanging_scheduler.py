@@ -1,4 +1,4 @@
-"""Exercise 4: fix a scheduler that hangs (after the code published with the paper).
+"""Exercise: fix a scheduler that hangs (after the code published with the paper).
 
 The scheduler below is right in all but one thing: it accepts everybody. But to take a step, a
 running request needs one free block ("it might need one more"), and to come back from the CPU it
@@ -17,8 +17,10 @@ Run it: python -m exercises.hanging_scheduler
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import Annotated, NamedTuple
 
 from exercises.checking import Wrong, report
+from exercises.variants import given_seed
 
 
 @dataclass
@@ -91,22 +93,32 @@ class Scheduler:
             self.running.remove(request)
 
 
-def check(answer: type[Scheduler] = Scheduler) -> bool:
+class Numbers(NamedTuple):
+    """What a seed changes."""
+
+    num_blocks: Annotated[int, range(3, 9)] = 4
+    block_size: Annotated[int, range(2, 9)] = 4
+
+
+def check(answer: type[Scheduler] = Scheduler, seed: int = 0) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return report(_test, answer, Numbers, seed)
 
 
-def _test(answer: type[Scheduler]) -> None:
-    _run(answer(num_blocks=4, block_size=4), [Request(20, 4), Request(3, 3)])
-    _run(answer(num_blocks=4, block_size=4), [Request(3, 20)])
-    _run(answer(num_blocks=4, block_size=4), [Request(13, 4), Request(2, 2)])
-    for prompt, max_tokens in ((12, 1), (1, 12), (6, 7), (9, 4)):  # T = 12, U = 3
-        if not answer(num_blocks=4, block_size=4).accepts(Request(prompt, max_tokens)):
+def _test(answer: type[Scheduler], numbers: Numbers) -> None:
+    num_blocks, size = numbers
+    full, most = num_blocks * size, (num_blocks - 1) * size
+    _run(answer(num_blocks, size), [Request(full + size, 4), Request(3, 3)])
+    _run(answer(num_blocks, size), [Request(3, full + size)])
+    _run(answer(num_blocks, size), [Request(full - 3, 4), Request(2, 2)])
+    for prompt, max_tokens in ((most, 1), (1, most), (most // 2, most - most // 2 + 1)):
+        if not answer(num_blocks, size).accepts(Request(prompt, max_tokens)):
             raise Wrong(
-                f"it refused prompt={prompt}, max_tokens={max_tokens} in 4 blocks of 4, though its "
-                "12 tokens in memory need 3 blocks, and a fourth is there"
+                f"it refused prompt={prompt}, max_tokens={max_tokens} in {num_blocks} blocks of "
+                f"{size}, though its {most} tokens in memory need {num_blocks - 1} blocks, and one "
+                "more is there"
             )
-    _may_wait(answer)
+    _may_wait(answer, numbers)
     for seed in range(200):
         random = Random(seed)
         scheduler = answer(random.randint(2, 8), random.randint(1, 4))
@@ -117,15 +129,17 @@ def _test(answer: type[Scheduler]) -> None:
         )
 
 
-def _may_wait(answer: type[Scheduler]) -> None:
+def _may_wait(answer: type[Scheduler], numbers: Numbers) -> None:
     """What others hold now is no reason to refuse: they will end."""
-    scheduler = answer(num_blocks=4, block_size=4)
-    scheduler.add(Request(6, 7))
+    num_blocks, size = numbers
+    scheduler, most = answer(num_blocks, size), (num_blocks - 1) * size
+    scheduler.add(Request(most - 2, 3))
     scheduler.step()
-    if not scheduler.accepts(Request(6, 7)):
+    if not scheduler.accepts(Request(most - 2, 3)):
         raise Wrong(
-            "it refused prompt=6, max_tokens=7 in 4 blocks of 4 because another one was running; "
-            "but that one will end, so count all blocks, not those that are free"
+            f"it refused prompt={most - 2}, max_tokens=3 in {num_blocks} blocks of {size} because "
+            "another one was running; but that one will end, so count all blocks, not those that "
+            "are free"
         )
 
 
@@ -147,4 +161,4 @@ def _run(scheduler: Scheduler, requests: list[Request]) -> None:
 
 
 if __name__ == "__main__":
-    check()
+    check(seed=given_seed())

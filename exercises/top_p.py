@@ -1,4 +1,4 @@
-"""Exercise 6: the boundary of top-p.
+"""Exercise: the boundary of top-p.
 
 Of the tokens, ordered by probability, top-p keeps the smallest set of most probable ones whose
 probabilities together reach p. Put so that ties are clear: a token is kept if and only if the
@@ -11,10 +11,12 @@ Run it: python -m exercises.top_p
 """
 
 from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from exercises.checking import expect, report, returned
+from exercises.variants import given_seed
 
 Keep = Callable[[Sequence[float], float], list[int]]
 
@@ -23,29 +25,35 @@ def keep_top_p(probabilities: Sequence[float], p: float) -> list[int]:
     raise NotImplementedError
 
 
-def check(answer: Keep = keep_top_p) -> bool:
+class Numbers(NamedTuple):
+    """What a seed changes: p of the first case, and how many equals the tail has there."""
+
+    p: Annotated[float, (0.55, 0.65, 0.7)] = 0.6
+    tail: Annotated[int, (4, 8, 16)] = 2
+
+
+def check(answer: Keep = keep_top_p, seed: int = 0) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return report(_test, answer, Numbers, seed)
 
 
-def _test(answer: Keep) -> None:
+def _test(answer: Keep, numbers: Numbers) -> None:
+    p, tail = numbers
+    falling = [0.5, 0.25, *[0.25 / tail] * tail]
+
     def kept(probabilities: list[float], p: float, wanted: list[int], why: str) -> None:
         found = np.sort(returned(answer(probabilities, p), "keep_top_p")).tolist()
         expect(found, wanted, f"ids kept of {probabilities} with p = {p} ({why})")
 
-    kept([0.5, 0.25, 0.125, 0.125], 0.6, [0, 1], "the second token crosses 0.6, and is kept")
-    kept([0.125, 0.5, 0.125, 0.25], 0.6, [1, 3], "ids are not in order of probability")
-    kept([0.5, 0.25, 0.125, 0.125], 0.5, [0], "0.5 is reached by the first token alone")
-    kept(
-        [0.5, 0.25, 0.125, 0.125],
-        0.8,
-        [0, 1, 2, 3],
-        "the third token crosses, the fourth equals it",
-    )
+    kept(falling, p, [0, 1], f"the second token crosses {p}, and is kept")
+    turned = [*falling[2:], 0.5, 0.25]
+    kept(turned, p, [tail, tail + 1], "ids are not in order of probability")
+    kept(falling, 0.5, [0], "0.5 is reached by the first token alone")
+    kept(falling, 0.78, [*range(tail + 2)], "the third token crosses, the fourth equals it")
     kept([0.25, 0.25, 0.25, 0.25], 0.1, [0, 1, 2, 3], "all are equals")
     kept([0.75, 0.25], 0.01, [0], "one token is always kept")
     kept([0.5, 0.25, 0.25], 1.0, [0, 1, 2], "p = 1 keeps all")
 
 
 if __name__ == "__main__":
-    check()
+    check(seed=given_seed())

@@ -1,6 +1,6 @@
 """Forking counts; writing looks at the count."""
 
-from exercises.copy_on_write import BLOCK_SIZE, Answer, Pool, Table
+from exercises.copy_on_write import Answer, Pool, Table
 
 
 def fork(pool: Pool, table: Table) -> Table:
@@ -10,7 +10,7 @@ def fork(pool: Pool, table: Table) -> Table:
 
 
 def append(pool: Pool, table: Table, position: int, word: str) -> None:
-    logical, offset = divmod(position, BLOCK_SIZE)
+    logical, offset = divmod(position, pool.block_size)
     if logical == len(table):
         table.append(pool.take())
     elif pool.holders[table[logical]] > 1:
