@@ -4,7 +4,12 @@ Each file is one task. Read its first lines, fill in what raises NotImplementedE
 
     python -m exercises.allocator
 
-In this order: allocator, copy_on_write, online_softmax, hanging_scheduler, prefix_chain, top_p,
-verification, grouped_product, crossing_hits.
-`exercises/solutions/` has an answer to each, to be looked at afterwards.
+With `--seed 7` it is variant 7 of the task, with other numbers. `exercises/solutions/` has an answer
+to each, to be looked at afterwards. By the size of the answer, and by the chapters of the tutorial:
+
+    short: top_p, verification, crossing_hits, grouped_product, hanging_scheduler
+    middle: online_softmax, admission, copy_on_write, prefix_chain, chunks
+    long: allocator, swapping, beams, eviction, unified_step
+
+`checking` runs an answer and says what is wrong; `variants` draws numbers from a seed.
 """

@@ -85,6 +85,9 @@ def _test_select(select: Callable[..., list[Extension]], k: int) -> None:
         found = list(map(tuple, returned(select(scores, candidates, k), "select")))
         expect(found, wanted, f"the best {k} of {candidates} behind scores {scores} ({why})")
 
+    likely = [[(6, -3.0)], *[[(6, -0.5)]] * (k - 1)]
+    wanted = [(0, 6, -4.0), *((b, 6, -8.5) for b in range(1, k))]
+    best([-1.0, *[-8.0] * (k - 1)], likely, wanted, "the whole text counts, not its last token")
     many = [(10 + i, -0.25 * (i + 1)) for i in range(k)]
     wanted = [(0, token, -1 + logprob) for token, logprob in many]
     best([-1.0, *[-9.0] * (k - 1)], [many] * k, wanted, "one beam has all the children")
@@ -95,9 +98,6 @@ def _test_select(select: Callable[..., list[Extension]], k: int) -> None:
     equal = [[(5, -1.0), (3, -1.0)] for _ in range(k)]
     wanted = [(i // 2, (3, 5)[i % 2], -2.0) for i in range(k)]
     best([-1.0] * k, equal, wanted, "all are equals: by beam, then by token")
-    likely = [[(6, -3.0)], *[[(6, -0.5)]] * (k - 1)]
-    wanted = [(0, 6, -4.0), *((b, 6, -8.5) for b in range(1, k))]
-    best([-1.0, *[-8.0] * (k - 1)], likely, wanted, "the whole text counts, not its last token")
 
 
 def _test_advance(advance: Callable[..., list[Table]], k: int) -> None:

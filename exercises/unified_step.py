@@ -84,10 +84,12 @@ def check(answer: Answer = plan, seed: int = 0) -> bool:
 class _Watched(State):
     """A state that notices when blocks are taken that are not free."""
 
+    what = ""
+
     def take(self, request: Request, count: int) -> None:
         need = self.need(request, count)
         if need > self.free:
-            raise Wrong(f"{request.name} took {need} blocks, but {self.free} were free")
+            raise Wrong(f"{self.what}: {request.name} takes {need}, but {self.free} are free")
         super().take(request, count)
 
 
@@ -105,7 +107,7 @@ class _Case(NamedTuple):
 def _test(answer: Answer, numbers: Numbers) -> None:
     for case in (*_running(numbers), *_preempting(numbers), *_waiting(numbers)):
         state = _Watched(*numbers, case.free, case.running, case.waiting)
-        everyone = case.running + case.waiting
+        state.what, everyone = case.what, case.running + case.waiting
         before = case.free + sum(one.blocks for one in everyone)
         expect(returned(answer(state), "plan"), case.wanted, f"{case.what}: the plan")
         names = ["".join(one.name for one in queue) for queue in (state.running, state.waiting)]

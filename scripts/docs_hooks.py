@@ -12,6 +12,7 @@
     {{ faults }}                           a table of playground/breaks.py
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it
     {{ exercise allocator }}               a file of exercises/, to do in the page
+    {{ exercises }}  {{ variant }}         a table of them, and which variant of them is checked
     {{ two_orders }}                       one sum in two orders, to step through
     {{ speculation }}                      guesses of a text, to step through
 

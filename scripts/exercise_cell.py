@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTS = "from exercises.checking import"
+LAST_IMPORT = "from exercises.variants import"
+BEHIND = ("\nAnswer = ", "\nclass Numbers(", "\ndef check(")
 
 
 def parts(name: str) -> dict[str, str]:
@@ -15,10 +17,10 @@ def parts(name: str) -> dict[str, str]:
         LookupError: The file has no such parts; the build fails.
     """
     text = (ROOT / "exercises" / f"{name}.py").read_text("utf-8")
-    check = text.find("\nAnswer = ") if "\nAnswer = " in text else text.find("\ndef check(")
-    first = text.find(IMPORTS)
-    start = text.find("\n", first) + 1
-    if min(first, check) < 0:
+    check = min((text.find(one) for one in BEHIND if one in text), default=-1)
+    first, last = text.find(IMPORTS), text.find(LAST_IMPORT)
+    start = text.find("\n", last) + 1
+    if min(first, last, check) < 0:
         raise LookupError(f"exercises/{name}.py has no line {IMPORTS!r}, or no check")
     return {
         "name": name,

@@ -42,6 +42,18 @@ def exercise(name: str) -> str:
     return cell(name)
 
 
+def exercises() -> str:
+    """A row for each exercise, by size and by chapter."""
+    from scripts.exercise_table import table
+
+    return table()
+
+
+def variant() -> str:
+    """For docs/javascripts/exercises.js: which variant of the page's exercises is checked."""
+    return '<div class="exercise-variant" markdown="0"></div>'
+
+
 def kv_calculator() -> str:
     """For docs/javascripts/kv_calculator.js, with the constants of kv_sizes.py."""
     from dataclasses import asdict
@@ -112,4 +124,14 @@ def _guessed(found: dict[str, Any]) -> str:
     )
 
 
-INTERACTIVE = (playground, faults, exercise, journey, kv_calculator, two_orders, speculation)
+INTERACTIVE = (
+    playground,
+    faults,
+    exercise,
+    exercises,
+    variant,
+    journey,
+    kv_calculator,
+    two_orders,
+    speculation,
+)

@@ -1,6 +1,7 @@
 /*
  * Exercises that are done and checked in the page: <div class="exercise" data-exercise="{...}">, with
  * the file's text before and behind what the reader writes. The reader's text is kept in the browser.
+ * <div class="exercise-variant"> becomes a field for the variant, which the address keeps: ?seed=7.
  */
 (() => {
   "use strict";
@@ -18,6 +19,30 @@
     } catch { /* the browser keeps nothing; the text is still in the page */ }
   }
 
+  const MOST = 9999; // the greatest number of a variant
+
+  /** Which variant is checked; 0 if the address names none. */
+  function seed() {
+    const number = Number(new URLSearchParams(window.location.search).get("seed"));
+    return Number.isInteger(number) && number >= 0 && number <= MOST ? number : 0;
+  }
+
+  function choose(input) {
+    const good = input.value !== "" && input.checkValidity();
+    input.setAttribute("aria-invalid", !good);
+    if (!good) return;
+    const address = new URL(window.location);
+    if (Number(input.value) === 0) address.searchParams.delete("seed");
+    else address.searchParams.set("seed", Number(input.value));
+    window.history.replaceState(null, "", address);
+  }
+
+  function field(root) {
+    if (!window.oracle.supported) return;
+    const input = h("input", { type: "number", min: 0, max: MOST, step: 1, value: seed(), oninput: () => choose(input) });
+    root.append(h("label", {}, h("span", {}, "Variant"), input), h("span", {}, `0 to ${MOST}: each has other numbers, and a check says which.`));
+  }
+
   function fill(root) {
     const { name, before, code, behind } = JSON.parse(root.dataset.exercise);
     const key = `jax-engine exercise ${name}`;
@@ -27,13 +52,14 @@
     }
     root.append(window.editor.make({
       code: kept(key) ?? code, original: code, label: `Your answer to ${name}`, verb: "Check",
-      program: (text) => ({ code: `${text}\n\n${behind}`, before }),
+      program: (text) => ({ code: `${text}\n\n${behind}`, before: `${before}\nimport sys\nsys.argv = ["", "--seed", "${seed()}"]` }),
       changed: (text) => keep(key, text),
       passes: (printed) => printed.trimEnd().endsWith("Right."),
     }));
   }
 
   function start() {
+    for (const root of document.querySelectorAll(".exercise-variant")) field(root);
     for (const root of document.querySelectorAll(".exercise")) fill(root);
   }
 

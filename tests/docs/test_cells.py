@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 
+from exercises.allocator import Numbers
+from exercises.variants import draw, say
 from playground.in_browser import run_code
 from scripts import oracle_in_site, pyodide_core
-from scripts.cells_in_pages import cells
+from scripts.cells_in_pages import _lacks, cells
 from scripts.exercise_cell import exercise, parts
+from scripts.exercise_table import order
+from scripts.interactive import variant
 from tests.docs.test_playground_page import Quiet
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
@@ -27,7 +31,7 @@ from tests.support.chromium import Page, chromium
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 RUN = {path.stem: found for path in PAGES if (found := cells(path.read_text("utf-8")))}
-IN_PAGE = ("allocator", "copy_on_write", "hanging_scheduler", "prefix_chain", "crossing_hits")
+IN_PAGE = [name for name in order() if not _lacks(f"exercises.{name}")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "page").mkdir()
     (folder / "page" / "index.html").write_text(
         '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
-        f'<div class="md-content">{blocks}{exercise("allocator")}</div>{data}{scripts}',
+        f'<div class="md-content">{blocks}{variant()}{exercise("allocator")}</div>{data}{scripts}',
         encoding="utf-8",
     )
     oracle_in_site.on_post_build({"site_dir": str(folder)})
@@ -161,13 +165,22 @@ def test_a_reader_edits_a_cell_and_does_an_exercise(tmp_path: Path, site: str) -
         page.run("window.editor.seconds = 20")
         code = parts("allocator")["code"] + solution("allocator")
         assert ran(page, ".exercise", code) == "Right." and not page.run(failed)
+        page.run("(() => { const one = document.querySelector('.exercise-variant input');"
+                 "one.value = 7; one.dispatchEvent(new Event('input')); })()")  # fmt: skip
+        lines = ran(page, ".exercise").splitlines()
+        assert lines == [f"Variant 7: {say(draw(Numbers, 7))}.", "Right."]
+        assert page.run("window.location.search") == "?seed=7"
+        code_of_three = code.replace("range(num_blocks)", "range(3)")
+        assert "Not yet: num_free of a new pool" in ran(page, ".exercise", code_of_three)
+        ran(page, ".exercise", code)
         page.run("document.querySelector('.cell-bar textarea').value = 'while True: pass'")
         page.run("document.querySelector('.cell-bar .editor-run').click()")
         page.until("!document.querySelector('.cell-bar .editor-stop').hidden")
         page.run("document.querySelector('.cell-bar .editor-stop').click()")
         page.until("document.querySelector('.cell-bar .editor-out').textContent === 'Stopped.'")
         page.open("about:blank")
-        page.open(site)
+        page.open(f"{site}?seed=12")
         page.until("!!document.querySelector('.exercise textarea')")
+        assert page.run("document.querySelector('.exercise-variant input').value") == "12"
         assert page.run("document.querySelector('.exercise textarea').value") == code
         assert page.problems == []

@@ -1,5 +1,6 @@
 """The exercises: checks pass on the solutions, and tell what is wrong with anything else."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,17 +22,23 @@ from exercises.solutions import (
     verification,
 )
 from exercises.solutions import copy_on_write as cow
+from scripts.exercise_table import TASKS, order
+from tests.exercises import wrong_in_scheduling
 from tests.meta.trees import ROOT
 
 NAMES = sorted(path.stem for path in (ROOT / "exercises" / "solutions").glob("[a-z]*.py"))
 
 
 def test_each_exercise_has_a_solution_and_is_listed() -> None:
-    files = {path.stem for path in (ROOT / "exercises").glob("[a-z]*.py")} - {"checking"}
+    files = {path.stem for path in (ROOT / "exercises").glob("[a-z]*.py")} - {
+        "checking",
+        "variants",
+    }
     assert files == set(NAMES)
-    listed = import_module("exercises").__doc__ or ""
-    page = (ROOT / "docs" / "tutorial" / "exercises.md").read_text("utf-8")
-    assert all(name in listed and f"exercises.{name}" in page for name in NAMES)
+    assert set(TASKS) == set(NAMES)
+    text = import_module("exercises").__doc__ or ""
+    listed = re.findall(r"^    (?:short|middle|long): (.*)$", text, re.MULTILINE)
+    assert ", ".join(listed).split(", ") == order()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -341,7 +348,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "answer", "hint"), WRONG)
+@pytest.mark.parametrize(("name", "answer", "hint"), WRONG + wrong_in_scheduling.WRONG)
 def test_typical_mistakes_are_named(
     name: str, answer: Any, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
