@@ -3,7 +3,8 @@
     python -m tests.golden.make_vllm_names vllm-0.2.0-*.whl vllm-0.33.0-*.whl
 
 The wheels come from PyPI (`pip download --no-deps vllm==0.2.0`, with `--platform`). Only names are
-kept: of fields of the engine's arguments and of sampling parameters, and of Prometheus metrics.
+kept: of fields of the engine's arguments and of sampling parameters, and of Prometheus metrics; and
+of what the glossary names, with a file that defines it.
 """
 
 import ast
@@ -14,8 +15,11 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.glossary import identifiers, terms
+
 NAMES = Path(__file__).parent / "vllm_names.json"
 FILES = ("vllm/engine/arg_utils.py", "vllm/sampling_params.py", "vllm/config/speculative.py")
+PARTS = ("vllm/v1/core/", "vllm/v1/engine/", "vllm/v1/executor/", "vllm/config/", "vllm/v1/worker/")
 METRIC = re.compile(r'"vllm:(\w+)"')
 
 
@@ -31,19 +35,39 @@ def settings(source: str) -> Iterator[str]:
                 yield from (argument.arg for argument in part.args.args[1:])
 
 
-def names_of(wheel: Path) -> dict[str, list[str]]:
+def defined(files: dict[str, str], wanted: set[str]) -> dict[str, str]:
+    """Of these names, the first file that defines each: of PARTS, or else of any part."""
+    found: dict[str, str] = {}
+    place = {path: [not path.startswith(part) for part in PARTS] for path in files}
+    for path in sorted(files, key=lambda path: (place[path], path)):
+        missing = {name for name in wanted - set(found) if name in files[path]}
+        if missing and not path.endswith("_pb2.py"):
+            found |= dict.fromkeys(missing & set(identifiers(files[path])), path)
+    return dict(sorted(found.items()))
+
+
+def names_of(wheel: Path, wanted: set[str]) -> dict[str, list[str] | dict[str, str]]:
     """What the wheel's sources name."""
     with zipfile.ZipFile(wheel) as files:
         read = {name: files.read(name).decode() for name in files.namelist() if name[-3:] == ".py"}
     found = {name for path in FILES for name in settings(read.get(path, ""))}
     texts = [text for path, text in read.items() if "metrics" in path]
     shown = {name for text in texts for name in METRIC.findall(text)}
-    return {"settings": sorted(found), "metrics": sorted(shown)}
+    sources = {path: text for path, text in read.items() if path.startswith("vllm/")}
+    return {
+        "settings": sorted(found),
+        "metrics": sorted(shown),
+        "defined": defined(sources, wanted),
+    }
 
 
 def main() -> None:
     wheels = {path.name.split("-")[1]: path for path in map(Path, sys.argv[1:])}
-    found = {version: names_of(path) for version, path in wheels.items()}
+    wanted = {
+        "0.2.0": {name for one in terms() for name in one.old},
+        "0.33.0": {name for one in terms() for name in one.vllm},
+    }
+    found = {version: names_of(path, wanted[version]) for version, path in wheels.items()}
     NAMES.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
