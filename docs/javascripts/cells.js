@@ -17,10 +17,10 @@
     return cell.cells === 1 ? "the cell above that it needs" : `the ${cell.cells} cells above that it needs`;
   }
 
-  function bar(cell, block) {
+  function bar(cell, block, number) {
     const whole = [cell.before, cell.code].filter(Boolean).join("\n");
-    const edit = h("button", { type: "button", class: "cell-edit", onclick: () => open(cell, block, row) }, "Edit and run");
-    const copy = h("button", { type: "button", onclick: async () => {
+    const edit = h("button", { type: "button", class: "cell-edit", "aria-label": `Edit and run cell ${number}`, onclick: () => open(cell, block, row, number) }, "Edit and run");
+    const copy = h("button", { type: "button", "aria-live": "polite", onclick: async () => {
       await navigator.clipboard.writeText(whole);
       copy.textContent = "Copied";
     } }, `Copy with ${above(cell)}`);
@@ -31,9 +31,9 @@
     return row;
   }
 
-  function open(cell, block, row) {
+  function open(cell, block, row, number) {
     const editor = window.editor.make({
-      code: cell.code, label: "Python, to be edited", verb: "Run",
+      code: cell.code, label: `Python of cell ${number}, to be edited`, verb: "Run",
       program: (code) => ({ code, before: cell.before }),
     });
     block.hidden = true;
@@ -46,11 +46,11 @@
     const script = document.querySelector("script.cells");
     if (!script) return;
     const blocks = [...document.querySelectorAll(".md-content .highlight")];
-    for (const cell of JSON.parse(script.textContent)) {
+    for (const [i, cell] of JSON.parse(script.textContent).entries()) {
       const found = blocks.findIndex((one) => one.querySelector("code")?.textContent.trimEnd() === cell.code);
       if (found < 0) continue;
       const [block] = blocks.splice(found, 1);
-      const row = bar(cell, block);
+      const row = bar(cell, block, i + 1);
       if (row.childElementCount > 0) block.after(row);
     }
   }

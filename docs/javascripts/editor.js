@@ -14,6 +14,11 @@
     area.setRangeText("    ", area.selectionStart, area.selectionEnd, "end");
   }
 
+  let made = 0; // editors, for the ids of their hints
+
+  /** A button that is not to be pressed now keeps the focus, which a disabled one would lose. */
+  const busy = (button) => button.getAttribute("aria-disabled") === "true";
+
   /**
    * An editor, its buttons, and what comes out.
    *
@@ -26,21 +31,23 @@
    * @param {function} passes    says of what was printed whether it is a success
    */
   function make({ code, original, label, verb, program, changed = () => {}, passes = () => true }) {
+    const hint = `editor-hint-${(made += 1)}`;
     const area = h("textarea", {
-      class: "editor-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": label,
+      class: "editor-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": label, "aria-describedby": hint,
       onkeydown: (event) => indent(area, event), onblur: () => delete area.dataset.leaving,
       oninput: () => { fit(); changed(area.value); },
     });
     area.value = code;
     const fit = () => { area.rows = Math.min(Math.max(area.value.split("\n").length, 3), 40); };
-    const out = h("pre", { class: "editor-out", role: "status", hidden: "" });
+    const out = h("pre", { class: "editor-out", hidden: "" });
     const show = (text, failed = false) => {
       out.hidden = false;
       out.textContent = text;
       out.classList.toggle("is-failed", failed);
     };
-    const run = h("button", { type: "button", class: "editor-run", onclick: async () => {
-      run.disabled = true;
+    const run = h("button", { type: "button", class: "editor-run", "aria-disabled": "false", onclick: async () => {
+      if (busy(run)) return;
+      run.setAttribute("aria-disabled", "true");
       stop.hidden = false;
       try {
         await window.oracle.load((line) => show(`${line} …`));
@@ -50,7 +57,8 @@
       } catch (error) {
         show(error.message, true);
       }
-      run.disabled = false;
+      if (document.activeElement === stop) run.focus(); // it is about to go
+      run.setAttribute("aria-disabled", "false");
       stop.hidden = true;
     } }, verb);
     const stop = h("button", { type: "button", class: "editor-stop", hidden: "", onclick: () => window.oracle.stop() }, "Stop");
@@ -61,7 +69,9 @@
       out.hidden = true;
     } }, "As it was");
     fit();
-    return h("div", { class: "editor" }, area, h("div", { class: "editor-buttons" }, run, stop, reset), out);
+    return h("div", { class: "editor", role: "group", "aria-label": label }, area,
+      h("div", { class: "editor-buttons" }, run, stop, reset, h("span", { id: hint }, "Tab indents; Esc, then Tab leaves.")),
+      h("div", { role: "status" }, out)); // it is in the page before it says something
   }
 
   window.editor = { make, seconds: 20 }; // after so many, code is stopped

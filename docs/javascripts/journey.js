@@ -24,8 +24,8 @@
       const controls = h("div", { class: "journey-controls", role: "group", "aria-label": "The request's way" },
         button("One stop back", "←", () => this.go(-1)), this.toggle,
         button("One stop forward", "→", () => this.go(1)), this.number);
-      root.append(h("div", { class: "journey-panel", "aria-live": this.small ? "off" : "polite" },
-        controls, h("p", {}, this.title, " ", this.says), !this.small && this.data));
+      root.append(h("div", { class: "journey-panel" }, controls, // what moves by itself is not read aloud
+        h("div", { "aria-live": this.small ? "off" : "polite" }, h("p", {}, this.title, " ", this.says), !this.small && this.data)));
       root.addEventListener("keydown", (event) => this.key(event));
       this.show(0);
       if (this.small && !calm.matches) this.play();
@@ -33,7 +33,7 @@
 
     key(event) {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!by) return;
+      if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       this.go(by);
     }

@@ -40,7 +40,8 @@
   class Calculator {
     constructor(root) {
       this.known = JSON.parse(root.dataset.known);
-      this.out = h("div", { class: "kv-out", role: "status" });
+      this.out = h("div", { class: "kv-out", role: "group", "aria-label": "What fits" });
+      this.says = h("p", { class: "kv-says", role: "status" }); // in short: not all of `out` at each change
       const [low, high] = this.known.contexts.map(Math.log2);
       const [fewest, most] = this.known.batches.map(Math.log2);
       this.model = this.select("Model", Object.keys(this.known.models), "Llama-3-8B");
@@ -51,7 +52,7 @@
       this.batch = this.slider("Sequences at once", fewest, most, 7, "sequences");
       const paper = h("button", { type: "button", onclick: () => this.asInThePaper() }, "The paper's machine");
       root.append(h("div", { class: "kv-in" }, this.model.label, this.gpu.label, this.bits.label,
-        this.context.label, this.limit.label, this.batch.label, paper), this.out);
+        this.context.label, this.limit.label, this.batch.label, paper), this.says, this.out);
       this.draw();
     }
 
@@ -84,6 +85,7 @@
       const found = sizes(this.known, this.known.models[this.model.input.value], gpu,
         { bits: this.known.bits[this.bits.input.value], context, limit, batch });
       const whole = Math.max(limit, context);
+      this.says.textContent = `${found.sequences.toLocaleString("en")} sequences fit in blocks, ${found.reserved.toLocaleString("en")} with room for the most.`;
       const row = (name, value) => h("div", { class: "kv-row" }, h("span", {}, name), h("b", {}, value));
       this.out.replaceChildren(
         row("a token", inWords(found.token)), row("the weights", inWords(found.weights)),

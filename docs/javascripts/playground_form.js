@@ -97,7 +97,7 @@
       type: "button", title: `Without ${LETTERS[i]}`, "aria-label": `Remove request ${LETTERS[i]}`,
       onclick: () => playground.set({ requests: playground.settings.requests.filter((_, k) => k !== i) }, true),
     }, "×");
-    return h("div", { class: `playground-request is-${LETTERS[i].toLowerCase()}` },
+    return h("div", { class: `playground-request is-${LETTERS[i].toLowerCase()}`, role: "group", "aria-label": `Request ${LETTERS[i]}` },
       h("b", {}, LETTERS[i]), prompt, !alone && drop, h("div", {}, said, fields));
   }
 

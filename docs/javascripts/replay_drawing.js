@@ -90,7 +90,7 @@
     return h("div",
       {
         class: classes("replay-logical", changed && "is-changed", block === undefined && "is-nowhere"),
-        "data-key": `${seq.name}/${logical}`,
+        "data-key": `${seq.name}/${logical}`, role: "group",
         "aria-label": `${seq.name}, logical block ${logical}: ${block === undefined ? "no block yet" : `in ${seq.device.toUpperCase()} block ${block}`}`,
       },
       h("div", { class: "replay-map" }, h("span", {}, `${logical}`), h("span", { "aria-hidden": "true" }, "→"), h("b", { class: "replay-entry" }, where)),

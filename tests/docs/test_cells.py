@@ -138,7 +138,7 @@ def ran(page: Page, editor: str, text: str | None = None) -> str:
         page.run(f"{where}.querySelector('textarea').value = {json.dumps(text)}")
         page.run(f"{where}.querySelector('textarea').dispatchEvent(new Event('input'))")
     page.run(f"{where}.querySelector('.editor-run').click()")
-    page.until(f"!{where}.querySelector('.editor-run').disabled")
+    page.until(f"{where}.querySelector('.editor-run').ariaDisabled === 'false'")
     return str(page.run(f"{where}.querySelector('.editor-out').textContent"))
 
 

@@ -1,0 +1,69 @@
+"""What a page in Chromium offers to a keyboard and to a screen reader."""
+
+from typing import Any
+
+from tests.support.chromium import Page
+
+CONTROLS = {
+    "button", "checkbox", "combobox", "link", "listbox", "menuitem", "radio", "searchbox", "slider",
+    "spinbutton", "switch", "tab", "textbox", "DisclosureTriangle",
+}  # fmt: skip
+"""Roles, as Chromium's accessibility tree names them."""
+
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37,
+        "ArrowRight": 39, "e": 69}  # fmt: skip
+SHIFT = 8
+
+# The controls that are shown, in the order of the page. Of radio buttons of one name Tab stops at
+# the chosen one, or at the first.
+STOPS = """[...document.querySelectorAll(
+    "a[href], button, input, select, textarea, summary, [tabindex]:not([tabindex='-1'])")]
+  .filter((one) => one.tabIndex >= 0 && !one.disabled && !one.closest("[hidden]")
+    && one.checkVisibility({visibilityProperty: true}))
+  .filter((one) => one.type !== "radio" || one.checked
+    || (!document.querySelector(`[name="${one.name}"]:checked`)
+      && document.querySelector(`[name="${one.name}"]`) === one))"""
+MARK = f"(window.stops = {STOPS}).length"
+WHERE = "window.stops.indexOf(document.activeElement)"
+FOCUS = """(() => {
+  const one = document.activeElement, style = getComputedStyle(one);
+  return {
+    at: one.outerHTML.slice(0, 90),
+    outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+    seen: one.getBoundingClientRect().width > 0,
+  };
+})()"""
+
+
+def controls(page: Page) -> list[tuple[str, str]]:
+    """(role, name) of each control in the accessibility tree."""
+    nodes = page.ask("Accessibility.getFullAXTree")["nodes"]
+    return [
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip())
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in CONTROLS
+    ]
+
+
+def press(page: Page, key: str, modifiers: int = 0) -> None:
+    """As a reader's keyboard does."""
+    text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+    about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "modifiers": modifiers}
+    page.ask("Input.dispatchKeyEvent", type="keyDown", **about, **text)
+    page.ask("Input.dispatchKeyEvent", type="keyUp", **about)
+
+
+def walk(page: Page) -> list[dict[str, Any]]:
+    """Tabs through the page once: at each stop, which control of `STOPS` it is, and its outline."""
+    count = page.run(MARK)
+    page.run("window.stops[0].focus(), 0")
+    found: list[dict[str, Any]] = []
+    for _ in range(count + 2):
+        at = page.run(WHERE)
+        if at < 0 or (found and at == found[0]["stop"]):  # behind the last one: the browser's own
+            break
+        found.append({"stop": at, **page.run(FOCUS)})
+        if page.run("document.activeElement.matches('.editor-text')"):
+            press(page, "Escape")
+        press(page, "Tab")
+    return found
