@@ -79,6 +79,8 @@ def _test(answer: Answer, numbers: Numbers) -> None:
     found_blocks = [one.new_blocks for one in found]
     what = f"new_blocks of its chunks, in blocks of {size} (one may be begun already)"
     expect(found_blocks, wanted_blocks, what)
+    found_blocks = [one.new_blocks for one in chunks(3, 0, [1] * 3)]
+    expect(found_blocks, [1, 0, 0], "new_blocks of three chunks of one token each")
     exact = [one.draws for one in chunks(2 * b, 0, [b] * 5)]
     expect(exact, [False, True], f"draws of the chunks of {2 * b} tokens, {b} a step")
     found = chunks(length, 0, [b, 0, 1, b])

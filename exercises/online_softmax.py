@@ -83,8 +83,9 @@ def _test(answer: Attend, numbers: Numbers) -> None:
         blocks = [(rng.normal(size=one) * scale, rng.normal(size=one)) for one in shapes]
         if growing:
             blocks.sort(key=lambda block: float((block[0] @ q).max()))
-        if scale < 0:  # all scores below 0
-            blocks = [(-abs(keys) * np.sign(q), values) for keys, values in blocks]
+        if scale < 0:  # all scores far below 0
+            q = np.sign(q) * (1.0 + abs(q))
+            blocks = [((scale - abs(keys)) * np.sign(q), values) for keys, values in blocks]
         _compare(what, answer, q, blocks)
 
     case(f"one block of {block} tokens (no 1/sqrt(D); divide by the sum at the end)", [block])

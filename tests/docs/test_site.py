@@ -16,6 +16,7 @@ import pytest
 
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
+from tests.support.accessible import MARK, controls, walk
 from tests.support.chromium import Page, chromium
 from tests.support.patience import HANG_S
 
@@ -129,6 +130,39 @@ def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
     assert sum(one["blocks"] for one in found.values()) > 400
     assert {url.split(":")[0] for url in browser.requested} <= {"file", "data", "blob"}
     assert browser.problems == []
+
+
+INTERACTIVE = (
+    "exercises",
+    "see-it",
+    "speculation",
+    "equal-bits",
+    "why-cache",
+    "system",
+    "glossary",
+)
+
+
+@needs_chromium
+@needs_a_site
+@pytest.mark.slow
+def test_each_control_has_a_name_and_tab_reaches_it(browser: Page, site: Path) -> None:
+    """Names on all pages; the way of Tab on those with interactive parts."""
+    browser.size(1400, 900)
+    pages = [path for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
+    unnamed = {}
+    for path in pages:
+        look(browser, path)
+        unnamed[str(path.relative_to(site))] = [
+            role for role, name in controls(browser) if not name
+        ]
+    assert {page: roles for page, roles in unnamed.items() if roles} == {}
+    for name in INTERACTIVE:
+        look(browser, site / "tutorial" / name / "index.html")
+        found = walk(browser)
+        assert [one["stop"] for one in found] == list(range(browser.run(MARK))), name
+        unseen = [one["at"] for one in found[1:] if one["outline"] < 1 or not one["seen"]]
+        assert unseen == [], name
 
 
 @needs_chromium
