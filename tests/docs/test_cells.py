@@ -87,10 +87,12 @@ def solution(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", IN_PAGE)
-def test_an_exercise_is_its_file_in_three_parts(name: str) -> None:
+def test_an_exercise_is_its_file_in_three_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part = parts(name)
-    unsolved = json.loads(run_code(f"{part['code']}\n\n{part['behind']}", part["before"]))
-    assert unsolved["error"] is None and unsolved["printed"].startswith("Not")
+    for arguments, first in (([], "Not"), (["--seed", "7"], "Variant 7: ")):
+        monkeypatch.setattr(sys, "argv", ["", *arguments])
+        unsolved = json.loads(run_code(f"{part['code']}\n\n{part['behind']}", part["before"]))
+        assert unsolved["error"] is None and unsolved["printed"].startswith(first)
     code = f"{part['code']}\n{solution(name)}\ncheck(ANSWER)"
     behind = part["behind"].partition('if __name__ == "__main__"')[0]
     solved = json.loads(run_code(f"{behind}\n{code}", part["before"] + part["code"]))
