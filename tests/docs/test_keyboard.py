@@ -19,7 +19,7 @@ from scripts.docs_hooks import replay
 from tests.docs.test_playground_page import Quiet
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
-from tests.support.accessible import MARK, SHIFT, controls, press, walk
+from tests.support.accessible import MARKED, SHIFT, controls, press, walk
 from tests.support.chromium import Page, chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium]
@@ -139,7 +139,7 @@ def test_tab_reaches_each_control_in_order_and_the_focus_is_seen(
 ) -> None:
     open_part(browser, site, name)
     found = walk(browser)
-    assert [one["stop"] for one in found] == list(range(browser.run(MARK)))
+    assert [one["stop"] for one in found] == list(range(browser.run(MARKED)))
     assert [one["at"] for one in found[1:] if one["outline"] < 1 or not one["seen"]] == []
 
 
@@ -149,7 +149,7 @@ def test_the_walk_notices_a_trap_a_gap_and_a_focus_that_is_not_seen(
     open_part(browser, site, "two_orders")
     trap = "document.querySelector('.two-orders select')"
     browser.run(f"{trap}.addEventListener('keydown', (event) => event.preventDefault())")
-    assert len({one["stop"] for one in walk(browser)}) == 2 < browser.run(MARK)
+    assert len({one["stop"] for one in walk(browser)}) == 2 < browser.run(MARKED)
     open_part(browser, site, "two_orders")
     browser.run(f"{trap}.tabIndex = 1")
     assert [one["stop"] for one in walk(browser)][:2] == [0, 2]

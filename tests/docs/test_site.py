@@ -16,7 +16,7 @@ import pytest
 
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
-from tests.support.accessible import MARK, controls, walk
+from tests.support.accessible import MARKED, controls, walk
 from tests.support.chromium import Page, chromium
 from tests.support.patience import HANG_S
 
@@ -160,7 +160,7 @@ def test_each_control_has_a_name_and_tab_reaches_it(browser: Page, site: Path) -
     for name in INTERACTIVE:
         look(browser, site / "tutorial" / name / "index.html")
         found = walk(browser)
-        assert [one["stop"] for one in found] == list(range(browser.run(MARK))), name
+        assert [one["stop"] for one in found] == list(range(browser.run(MARKED))), name
         unseen = [one["at"] for one in found[1:] if one["outline"] < 1 or not one["seen"]]
         assert unseen == [], name
 

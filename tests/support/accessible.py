@@ -24,13 +24,21 @@ STOPS = """[...document.querySelectorAll(
     || (!document.querySelector(`[name="${one.name}"]:checked`)
       && document.querySelector(`[name="${one.name}"]`) === one))"""
 MARK = f"(window.stops = {STOPS}).length"
+MARKED = "window.stops.length"
 WHERE = "window.stops.indexOf(document.activeElement)"
+# Chromium stops at what can be scrolled, too, so that arrow keys scroll it.
+SCROLLS = """(({scrollWidth, clientWidth, scrollHeight, clientHeight}) =>
+  scrollWidth > clientWidth || scrollHeight > clientHeight)(document.activeElement)"""
+ENDED = "document.activeElement === document.body"
+# Of the theme's hidden radio buttons the label shows the focus.
 FOCUS = """(() => {
-  const one = document.activeElement, style = getComputedStyle(one);
+  const one = document.activeElement;
+  const shown = one.matches(".md-option") ? one.nextElementSibling : one;
+  const style = getComputedStyle(shown);
   return {
     at: one.outerHTML.slice(0, 90),
     outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
-    seen: one.getBoundingClientRect().width > 0,
+    seen: shown.getBoundingClientRect().width > 0,
   };
 })()"""
 
@@ -58,11 +66,12 @@ def walk(page: Page) -> list[dict[str, Any]]:
     count = page.run(MARK)
     page.run("window.stops[0].focus(), 0")
     found: list[dict[str, Any]] = []
-    for _ in range(count + 2):
+    for _ in range(2 * count + 2):
         at = page.run(WHERE)
-        if at < 0 or (found and at == found[0]["stop"]):  # behind the last one: the browser's own
+        if page.run(ENDED) or (found and at == found[0]["stop"]):  # then come the browser's own
             break
-        found.append({"stop": at, **page.run(FOCUS)})
+        if at >= 0 or not page.run(SCROLLS):
+            found.append({"stop": at, **page.run(FOCUS)})
         if page.run("document.activeElement.matches('.editor-text')"):
             press(page, "Escape")
         press(page, "Tab")
