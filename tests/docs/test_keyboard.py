@@ -276,8 +276,8 @@ def test_a_live_region_says_what_changes(browser: Page, site: str, name: str) ->
     after = browser.run("window.region.textContent")
     assert after != before and 0 < len(after) < 600
     assert browser.run(f"window.region === {region} && window.region.isConnected")
-    assert not browser.run("window.region.querySelector('button, input, select')")
-    assert not browser.run("window.region.closest('[hidden]')")
+    assert browser.run("window.region.querySelector('button, input, select') === null")
+    assert browser.run("window.region.closest('[hidden]') === null")
 
 
 def test_a_moving_picture_is_not_read_aloud(browser: Page, site: str) -> None:

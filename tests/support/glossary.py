@@ -8,9 +8,7 @@ from typing import NamedTuple
 from tests.meta.trees import ROOT
 
 PAGE = ROOT / "docs" / "tutorial" / "glossary.md"
-ROW = re.compile(
-    r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| \[([^]]+)\]\(([^)]+)\) \|$", re.M
-)
+ROW = re.compile(r"^\| \[([^]]+)\]\(([^)]+)\) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 NAME = re.compile(r"`([^`]+)`")
 
 
@@ -22,17 +20,16 @@ class Term(NamedTuple):
     vllm: tuple[str, ...]
     old: tuple[str, ...]
     here: tuple[str, ...]
-    title: str
     link: str
 
 
 def terms() -> list[Term]:
     """In the page's order."""
     found = []
-    for term, meaning, theirs, here, title, link in ROW.findall(PAGE.read_text("utf-8")):
+    for term, link, meaning, theirs, here in ROW.findall(PAGE.read_text("utf-8")):
         now, _, then = theirs.partition("0.2.0:")
         names = (tuple(NAME.findall(text)) for text in (now, then, here))
-        found.append(Term(term, meaning, *names, title, link))
+        found.append(Term(term, meaning, *names, link))
     return found
 
 
