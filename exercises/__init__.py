@@ -4,8 +4,8 @@ Each file is one task. Read its first lines, fill in what raises NotImplementedE
 
     python -m exercises.allocator
 
-With `--seed 7` it is variant 7 of the task, with other numbers. `exercises/solutions/` has an answer
-to each, to be looked at afterwards. By the size of the answer, and by the chapters of the tutorial:
+With `--seed 7` it is variant 7 of the task, with other numbers. `exercises/solutions/` has an
+answer to each, to be looked at afterwards. By the answer's size, and by the tutorial's chapters:
 
     short: top_p, verification, crossing_hits, grouped_product, hanging_scheduler
     middle: online_softmax, admission, copy_on_write, prefix_chain, chunks
