@@ -1,11 +1,13 @@
 """Variants of the exercises: a seed changes their numbers, in the task and in its check."""
 
+import doctest
 import subprocess
 import sys
 from importlib import import_module
 
 import pytest
 
+from exercises import variants
 from exercises.variants import draw, say
 from scripts import exercise_table
 from scripts.cells_in_pages import _lacks
@@ -52,6 +54,10 @@ def test_students_have_different_numbers(name: str) -> None:
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "exercises.chunks", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_example_of_a_draw() -> None:
+    assert doctest.testmod(variants) == doctest.TestResults(failed=0, attempted=4)
 
 
 def test_the_command_line_takes_a_seed() -> None:
