@@ -148,3 +148,10 @@ def test_names_in_boxes_are_those_of_each_engine(page: Path) -> None:
         assert seen - set(theirs[version]["metrics"]) == set()
     given, seen = rows["here"]
     assert given - settings() == set() and seen - metrics() == set()
+
+
+def test_no_asynchronous_engine_has_the_blog_s_method() -> None:
+    """processes.md and slides.md say so, and what there is in its place."""
+    for version in json.loads(make_vllm_names.NAMES.read_text("utf-8")).values():
+        methods = set(version["asynchronous"])
+        assert "infer" not in methods and {"generate", "abort"} <= methods

@@ -1,9 +1,10 @@
-"""Notes the names of vLLM's settings and metrics, which pages of the tutorial compare with ours.
+"""Notes names of vLLM's settings, metrics and kernels, which the tutorial compares with ours.
 
     python -m tests.golden.make_vllm_names vllm-0.2.0-*.whl vllm-0.33.0-*.whl
 
 The wheels come from PyPI (`pip download --no-deps vllm==0.2.0`, with `--platform`). Only names are
-kept: of fields of the engine's arguments and of sampling parameters, and of Prometheus metrics.
+kept: of fields of the engine's arguments and of sampling parameters, of Prometheus metrics, of
+methods of the asynchronous engine, and of the compiled operations on the KV cache.
 """
 
 import ast
@@ -17,6 +18,11 @@ from pathlib import Path
 NAMES = Path(__file__).parent / "vllm_names.json"
 FILES = ("vllm/engine/arg_utils.py", "vllm/sampling_params.py", "vllm/config/speculative.py")
 METRIC = re.compile(r'"vllm:(\w+)"')
+ASYNC = (
+    ("vllm/engine/async_llm_engine.py", "AsyncLLMEngine"),
+    ("vllm/v1/engine/async_llm.py", "AsyncLLM"),
+)
+OPERATION = re.compile(r"\b(?:cache_ops|attention_ops|_C_cache_ops)\.(\w+)\(")
 
 
 def settings(source: str) -> Iterator[str]:
@@ -31,6 +37,14 @@ def settings(source: str) -> Iterator[str]:
                 yield from (argument.arg for argument in part.args.args[1:])
 
 
+def methods(source: str, name: str) -> Iterator[str]:
+    """Of the class of that name, in the file."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef
+            yield from (part.name for part in node.body if isinstance(part, kinds))
+
+
 def names_of(wheel: Path) -> dict[str, list[str]]:
     """What the wheel's sources name."""
     with zipfile.ZipFile(wheel) as files:
@@ -38,7 +52,14 @@ def names_of(wheel: Path) -> dict[str, list[str]]:
     found = {name for path in FILES for name in settings(read.get(path, ""))}
     texts = [text for path, text in read.items() if "metrics" in path]
     shown = {name for text in texts for name in METRIC.findall(text)}
-    return {"settings": sorted(found), "metrics": sorted(shown)}
+    operations = {name for text in read.values() for name in OPERATION.findall(text)}
+    asynchronous = {one for path, name in ASYNC for one in methods(read.get(path, ""), name)}
+    return {
+        "settings": sorted(found),
+        "metrics": sorted(shown),
+        "operations": sorted(operations),
+        "asynchronous": sorted(asynchronous),
+    }
 
 
 def main() -> None:
