@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pallas_kernels
 from jax_engine import SamplingParams
 from jax_engine.commands import serve_flags
 from jax_engine.config.engine_args import EngineArgs
@@ -155,3 +156,17 @@ def test_no_asynchronous_engine_has_the_blog_s_method() -> None:
     for version in json.loads(make_vllm_names.NAMES.read_text("utf-8")).values():
         methods = set(version["asynchronous"])
         assert "infer" not in methods and {"generate", "abort"} <= methods
+
+
+def test_the_three_fused_kernels_are_operations_of_each_engine() -> None:
+    """The table of kernel-ladder.md: a row for each, the last three columns name code."""
+    page = (TUTORIAL / "kernel-ladder.md").read_text("utf-8").partition("## Three fused kernels")[2]
+    rows = [line.strip("| ").split(" | ") for line in page.split("\n\n")[2].splitlines()[2:]]
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    old, new, ours = ([NAME.findall(row[column]) for row in rows] for column in (3, 4, 5))
+    assert [len(one) for one in (*old, *ours)] == [1] * 6
+    assert {*sum(old, [])} < {*theirs["0.2.0"]["operations"]}
+    assert new == [["reshape_and_cache_flash"], [], []]
+    assert "reshape_and_cache_flash" in theirs["0.33.0"]["operations"]
+    assert "copy_blocks" not in theirs["0.33.0"]["operations"]
+    assert all(hasattr(pallas_kernels, name) for (name,) in ours)
