@@ -24,6 +24,7 @@ from jax_engine.engine.stats import (
     cache_config_info,
     lora_requests_info,
 )
+from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
 from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
@@ -125,15 +126,24 @@ def rows_of_box(page: Path) -> dict[str, tuple[set[str], set[str]]]:
 def test_each_mechanism_has_its_box() -> None:
     assert [path.stem for path in BOXES] == [
         "adapters",
+        "attention",
         "block-manager",
         "chunked-prefill",
+        "equal-bits",
+        "jax-engine",
+        "kernel-ladder",
         "prefix-caching",
+        "processes",
+        "quantised-weights",
         "sampling",
         "scheduler",
+        "serving",
         "several-devices",
         "sharing",
         "speculation",
         "swap-or-recompute",
+        "virtual-memory",
+        "why-memory",
     ]
 
 
@@ -170,3 +180,18 @@ def test_the_three_fused_kernels_are_operations_of_each_engine() -> None:
     assert "reshape_and_cache_flash" in theirs["0.33.0"]["operations"]
     assert "copy_blocks" not in theirs["0.33.0"]["operations"]
     assert all(hasattr(pallas_kernels, name) for (name,) in ours)
+
+
+def test_the_share_of_the_memory_is_each_engine_s() -> None:
+    """In the box of why-memory.md, and in why-cache.md."""
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    box = (TUTORIAL / "why-memory.md").read_text("utf-8").partition(BOX)[2]
+    for who, share in (
+        ("vLLM 0.2.0", theirs["0.2.0"]["gpu_memory_utilization"]),
+        ("vLLM V1", theirs["0.33.0"]["gpu_memory_utilization"]),
+        ("here", Device._field_defaults["memory_share"]),
+    ):
+        (row,) = (line for line in box.splitlines() if line.startswith(f"| {who} |"))
+        assert re.search(rf"\b{share}\b", row), who
+    page = (TUTORIAL / "why-cache.md").read_text("utf-8")
+    assert f"vLLM V1 takes {100 * theirs['0.33.0']['gpu_memory_utilization']:.0f} %" in page

@@ -4,7 +4,8 @@
 
 The wheels come from PyPI (`pip download --no-deps vllm==0.2.0`, with `--platform`). Only names are
 kept: of fields of the engine's arguments and of sampling parameters, of Prometheus metrics, of
-methods of the asynchronous engine, and of the compiled operations on the KV cache.
+methods of the asynchronous engine, and of the compiled operations on the KV cache. Beside them
+stands the default of gpu_memory_utilization.
 """
 
 import ast
@@ -21,6 +22,9 @@ METRIC = re.compile(r'"vllm:(\w+)"')
 ASYNC = (
     ("vllm/engine/async_llm_engine.py", "AsyncLLMEngine"),
     ("vllm/v1/engine/async_llm.py", "AsyncLLM"),
+)
+SHARE = re.compile(
+    r"^    gpu_memory_utilization: float = (?:Field\(default=)?([\d.]+)", re.MULTILINE
 )
 OPERATION = re.compile(r"\b(?:cache_ops|attention_ops|_C_cache_ops)\.(\w+)\(")
 
@@ -45,7 +49,7 @@ def methods(source: str, name: str) -> Iterator[str]:
             yield from (part.name for part in node.body if isinstance(part, kinds))
 
 
-def names_of(wheel: Path) -> dict[str, list[str]]:
+def names_of(wheel: Path) -> dict[str, list[str] | float]:
     """What the wheel's sources name."""
     with zipfile.ZipFile(wheel) as files:
         read = {name: files.read(name).decode() for name in files.namelist() if name[-3:] == ".py"}
@@ -54,7 +58,10 @@ def names_of(wheel: Path) -> dict[str, list[str]]:
     shown = {name for text in texts for name in METRIC.findall(text)}
     operations = {name for text in read.values() for name in OPERATION.findall(text)}
     asynchronous = {one for path, name in ASYNC for one in methods(read.get(path, ""), name)}
+    shares = {float(share) for text in read.values() for share in SHARE.findall(text)}
+    assert len(shares) == 1, f"gpu_memory_utilization has several defaults: {shares}"
     return {
+        "gpu_memory_utilization": shares.pop(),
         "settings": sorted(found),
         "metrics": sorted(shown),
         "operations": sorted(operations),
