@@ -172,6 +172,10 @@ def share(found: list[int], requests: Program) -> float:
 
 
 def room_for_all(requests: Program) -> int:
-    """Slots with which nothing is ever evicted."""
-    each = [len(prompt) + len(output) for prompt, output in requests]
-    return sum(-(-tokens // BLOCK_SIZE) * BLOCK_SIZE for tokens in each)
+    """Slots with which nothing is ever evicted: blocks for what no earlier request has."""
+    everything = sum(len(prompt) + len(output) for prompt, output in requests)
+    found, slots = tree_finds(requests, everything), 0
+    for (prompt, output), hit in zip(requests, found, strict=True):
+        new = len(prompt) + len(output) - hit // BLOCK_SIZE * BLOCK_SIZE
+        slots += -(-new // BLOCK_SIZE) * BLOCK_SIZE
+    return slots
