@@ -13,7 +13,7 @@ DECKS = json.loads((Path(__file__).parent / "slides.json").read_text("utf-8"))
 """By page and heading: the slides' titles, in order."""
 
 ROW = re.compile(r"^\| (\d[^|]*) \| ([^|]+) \| (.+) \|$", re.MULTILINE)
-FOLD = re.compile(r"<details><summary>(.+?)</summary>(.+?)</details>")
+FOLD = re.compile(r"<details class=.question.><summary>(.+?)</summary>(.+?)</details>")
 END = re.compile(r"[.?](?=[)]? |[)]?$)")
 
 
