@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pallas_kernels
 from jax_engine import SamplingParams
 from jax_engine.commands import serve_flags
 from jax_engine.config.engine_args import EngineArgs
@@ -23,6 +24,7 @@ from jax_engine.engine.stats import (
     cache_config_info,
     lora_requests_info,
 )
+from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
 from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
@@ -124,15 +126,26 @@ def rows_of_box(page: Path) -> dict[str, tuple[set[str], set[str]]]:
 def test_each_mechanism_has_its_box() -> None:
     assert [path.stem for path in BOXES] == [
         "adapters",
+        "attention",
         "block-manager",
         "chunked-prefill",
+        "equal-bits",
+        "jax-engine",
+        "kernel-ladder",
+        "model-families",
         "prefix-caching",
+        "processes",
+        "quantised-weights",
+        "radix-tree",
         "sampling",
         "scheduler",
+        "serving",
         "several-devices",
         "sharing",
         "speculation",
         "swap-or-recompute",
+        "virtual-memory",
+        "why-memory",
     ]
 
 
@@ -148,3 +161,39 @@ def test_names_in_boxes_are_those_of_each_engine(page: Path) -> None:
         assert seen - set(theirs[version]["metrics"]) == set()
     given, seen = rows["here"]
     assert given - settings() == set() and seen - metrics() == set()
+
+
+def test_no_asynchronous_engine_has_the_blog_s_method() -> None:
+    """processes.md and slides.md say so, and what there is in its place."""
+    for version in json.loads(make_vllm_names.NAMES.read_text("utf-8")).values():
+        methods = set(version["asynchronous"])
+        assert "infer" not in methods and {"generate", "abort"} <= methods
+
+
+def test_the_three_fused_kernels_are_operations_of_each_engine() -> None:
+    """The table of kernel-ladder.md: a row for each, the last three columns name code."""
+    page = (TUTORIAL / "kernel-ladder.md").read_text("utf-8").partition("## Three fused kernels")[2]
+    rows = [line.strip("| ").split(" | ") for line in page.split("\n\n")[2].splitlines()[2:]]
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    old, new, ours = ([NAME.findall(row[column]) for row in rows] for column in (3, 4, 5))
+    assert [len(one) for one in (*old, *ours)] == [1] * 6
+    assert {name for (name,) in old} < {*theirs["0.2.0"]["operations"]}
+    assert new == [["reshape_and_cache_flash"], [], []]
+    assert "reshape_and_cache_flash" in theirs["0.33.0"]["operations"]
+    assert "copy_blocks" not in theirs["0.33.0"]["operations"]
+    assert all(hasattr(pallas_kernels, name) for (name,) in ours)
+
+
+def test_the_share_of_the_memory_is_each_engine_s() -> None:
+    """In the box of why-memory.md, and in why-cache.md."""
+    theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    box = (TUTORIAL / "why-memory.md").read_text("utf-8").partition(BOX)[2]
+    for who, share in (
+        ("vLLM 0.2.0", theirs["0.2.0"]["gpu_memory_utilization"]),
+        ("vLLM V1", theirs["0.33.0"]["gpu_memory_utilization"]),
+        ("here", Device._field_defaults["memory_share"]),
+    ):
+        (row,) = (line for line in box.splitlines() if line.startswith(f"| {who} |"))
+        assert re.search(rf"\b{share}\b", row), who
+    page = (TUTORIAL / "why-cache.md").read_text("utf-8")
+    assert f"vLLM V1 takes {100 * theirs['0.33.0']['gpu_memory_utilization']:.0f} %" in page

@@ -46,6 +46,9 @@ SEARCHES = {
     "structured outputs": "using",
     "gpu_memory_utilization": "using",
     "CUDA graphs": "gpu",
+    "exam questions": "tutorial/exam",
+    "homework": "tutorial/teaching",
+    "lecture": "tutorial/slides",
 }
 
 

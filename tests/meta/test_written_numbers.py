@@ -27,6 +27,9 @@ KNOWN = {
     # The simulator's constants, data sheets', and what an example supposes.
     "tutorial/beside-orca.md": "0.17 ms, 0.3 ms, 0.66 µs, 39.5 ms, 35 ms, 7.9 ms",
     "tutorial/chunked-prefill.md": "10 ms, 1 ms, 30 ms, 68 ms, 43 ms, 18 ms",
+    "tutorial/exam.md": (
+        "2 seconds, 0.1 seconds, 0.05 seconds, 0.175 seconds, 0.11 seconds, 16.2 µs"
+    ),
     "tutorial/kernel-ladder.md": "750 TFLOP/s, 3.0 TB/s",
     "tutorial/reproducing-the-paper.md": "1,555 GB/s, 20.9 ms, 0.17 ms, 0.66 µs, 0.3 ms",
     "tutorial/serving.md": "0.0 s, 0.5 s, 2.5 s, 0.1 s, 0.119 s",
@@ -35,6 +38,7 @@ KNOWN = {
         "12 GB/s, 312 TFLOP/s, 12.8 ms, 17.5 ms, 5.17 ms, 0.167 ms, 10.8 ms, 20.7 ms, 42.7 ms"
     ),
     "tutorial/virtual-memory.md": "31.5 GB/s, 2,039 GB/s, 3,350 GB/s, 12 GB/s",
+    "tutorial/teaching.md": "75 minutes",
     "tutorial/why-cache.md": "4.8 ms, 7.3 ms",
     "tutorial/why-memory.md": "1,555 GB/s",
 }
