@@ -2,7 +2,7 @@
 
     python -m pytest tests/kernels --kernel examples.own_pallas_kernel:paged_attention
 
-It runs in Pallas's interpreter. What a GPU wants besides is in docs/tutorial/triton-line-by-line.md.
+It runs in Pallas's interpreter. docs/tutorial/triton-line-by-line.md has what a GPU wants besides.
 """
 
 from functools import partial

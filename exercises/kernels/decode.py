@@ -2,8 +2,8 @@
 
     out[s] = sum of p_i v_i,    p = softmax(q[s] . k_i / sqrt(D))    over i < lengths[s]
 
-Token i of sequence s has its key in cache[0, tables[s, i // B], i % B] and its value in cache[1, ..]
-at the same place. q is [S, D], cache [2, N, B, D], tables [S, W], lengths [S]. A sequence has at
+Token i of sequence s has its key in cache[0, tables[s, i // B], i % B] and its value at the same
+place of cache[1]. q is [S, D], cache [2, N, B, D], tables [S, W], lengths [S]. A sequence has at
 least one token. Slots behind its last token can hold anything, NaN too, and so can table entries
 that it does not need. Write the kernel: one program for each sequence, a loop over its blocks, the
 three numbers of puzzle 8. (`docs/tutorial/pallas-line-by-line.md` has one to compare with.)
@@ -70,8 +70,9 @@ def _test(answer: Answer) -> None:
         if length % SIZE:
             poisoned[:, table[length // SIZE], length % SIZE :] = np.nan
     mistakes = {
-        "scores of slots behind the last token count: mask them with "
-        "-inf": _attend(q, cache, rounded=SIZE),
+        "scores of slots behind the last token count: mask them with -inf": _attend(
+            q, cache, rounded=SIZE
+        ),
         "scores are not divided by sqrt(D)": _attend(q, cache, scale=False),
         "keys are taken for values": _attend(q, cache[[0, 0]]),
         "keys and values are exchanged": _attend(q, cache[::-1]),

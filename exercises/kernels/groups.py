@@ -3,9 +3,9 @@
     out[h] = q[h] . k[h // 3]        q [6, 4], k [2, 4]
 
 Six query heads share two KV heads, three each. Program g computes the three heads of KV head g.
-Matrix units and Triton's arrays want sizes that are powers of two, so it computes four rows, and the
-last one is padding. A padding row may be computed, but it must be neither read from behind the
-array nor written: give `plt.load` and `plt.store` a mask. The kernel below forgets both.
+Triton's arrays want sizes that are powers of two, so it computes four rows, and the last one is
+padding. A padding row may be computed, but it must be neither read from behind the array nor
+written: give `plt.load` and `plt.store` a mask. The kernel below forgets both.
 
 Run it: python -m exercises.kernels.groups
 """

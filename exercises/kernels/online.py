@@ -79,10 +79,12 @@ def _test(answer: Answer) -> None:
         mistakes = {
             "the old sums are not rescaled: when the largest score grows from m to M, both are too "
             "large by exp(M - m)": _online(s, v, sum_shrinks=False, values_shrink=False),
-            "the sum of weights is not rescaled, only that of the "
-            "values": _online(s, v, sum_shrinks=False, values_shrink=True),
-            "the weighted sum of values is not rescaled, only that of the "
-            "weights": _online(s, v, sum_shrinks=True, values_shrink=False),
+            "the sum of weights is not rescaled, only that of the values": _online(
+                s, v, sum_shrinks=False, values_shrink=True
+            ),
+            "the weighted sum of values is not rescaled, only that of the weights": _online(
+                s, v, sum_shrinks=True, values_shrink=False
+            ),
             "the sum is not divided by the sum of weights at the end": (weights * v).sum(1),
         }
         examine(answer(s, v), {"s": s, "v": v}, wanted, mistakes)

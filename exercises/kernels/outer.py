@@ -2,8 +2,8 @@
 
     out[i, j] = a[i] + b[j]        a [4], b [6]
 
-The grid is (2, 3): program (i, j) computes a part [2, 2] of the result, and for it needs two numbers
-of a and two of b. The kernel is right, but the index maps are not. An index map is a function from
+The grid is (2, 3): program (i, j) computes a part [2, 2] of the result from two numbers of a and
+two of b. The kernel is right, but the index maps are not. An index map is a function from
 the program's number to the number of its part, counted in parts and not in elements. Mend them.
 
 Run it: python -m exercises.kernels.outer

@@ -137,9 +137,7 @@ class WatchedRef:
             rest = (slice(None),) * (self.ndim - len(parts) + 1)
             parts = (*parts[:at], *rest, *parts[at + 1 :])
         chosen = None if mask is None else np.asarray(mask)
-        plain = tuple(
-            self._inside(axis, one, chosen, what) for axis, one in enumerate(parts)
-        )
+        plain = tuple(self._inside(axis, one, chosen, what) for axis, one in enumerate(parts))
         found = np.asarray(self._places[plain])
         if chosen is None:
             return found, np.ones(found.shape, bool)

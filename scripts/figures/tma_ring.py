@@ -53,10 +53,7 @@ def visits(slots: int = SLOTS) -> list[list[Visit]]:
 def state(lane: list[Visit], time: int) -> tuple[int, str]:
     """The block in a buffer at a time, and what happens to it."""
     return next(
-        (one.block, what)
-        for one in lane
-        for what, begin, end in one.parts()
-        if begin <= time < end
+        (one.block, what) for one in lane for what, begin, end in one.parts() if begin <= time < end
     )
 
 

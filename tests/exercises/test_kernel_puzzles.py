@@ -94,7 +94,7 @@ def doubles_nothing(x_ref: Any, out_ref: Any) -> None:
 
 
 def doubles_in_vain(x_ref: Any, out_ref: Any) -> None:
-    out_ref = 2 * x_ref[...]
+    out_ref = 2 * x_ref[...]  # noqa: F841
 
 
 def doubles_and_returns(x_ref: Any, out_ref: Any) -> Any:
@@ -353,9 +353,7 @@ def test_typical_mistakes_are_named(
 
 def test_what_the_interpreter_hides_is_seen() -> None:
     """The races and the reads too far that a check refuses give a result in the interpreter."""
-    racing = Launch(
-        overwrites_halves, (4, 2), TWO_HALVES["in_specs"], of_row, out_shape=(4,)
-    )
+    racing = Launch(overwrites_halves, (4, 2), TWO_HALVES["in_specs"], of_row, out_shape=(4,))
     x = np.arange(32, dtype=np.float32).reshape(4, 8)
     assert racing.run(x).tolist() == x[:, 4:].sum(1).tolist()
     with pytest.raises(Wrong, match="a race"):
