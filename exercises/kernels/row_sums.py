@@ -2,10 +2,10 @@
 
     out[r] = the sum of row r of x        x [4, 8]
 
-This kernel has two programs for each row, and both write out[r]. On a TPU core, whose programs run
-one after another, one can add to such a part. On a GPU they run at the same time: that is a race.
-Change the launch, so that no two programs write one place. (Either one program sees its whole row,
-or each program writes a sum of its own, and out is no longer [4]: here it has to be [4].)
+This kernel has two programs for each row. The first one sets out[r] to 0, and both add to it. A TPU
+core runs its programs one after another, so there it is right, and so it is in the interpreter. A
+GPU runs them at the same time: that is a race. Change the launch, so that no two programs write one
+place. (Each program could also write a sum of its own, but then out would be [4, 2].)
 
 Run it: python -m exercises.kernels.row_sums
 """
@@ -13,6 +13,7 @@ Run it: python -m exercises.kernels.row_sums
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
@@ -23,6 +24,10 @@ from exercises.kernels.launch import Array, Launch
 
 def launch(x: Array) -> Launch:
     def kernel(x_ref: Any, out_ref: Any) -> None:
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            out_ref[...] = jnp.zeros(1)
+
         out_ref[...] += x_ref[...].sum(axis=1)
 
     return Launch(

@@ -52,7 +52,7 @@ GIVEN = {
     "double": "Not written yet: `kernel`",
     "outer": "program (1, 0) is given part 2 of a on axis 0. That begins at 4, but the axis has 4",
     "tail": "x has 10 elements, and the last sum is NaN: the mask is forgotten",
-    "row_sums": "program (0, 0) reads out[0] before anything was written there",
+    "row_sums": "program (0, 1) writes out[0], which an earlier program has written. That is a race",
     "gather": "program 4 reads pool at 977 of axis 0, which has 5",
     "tokens": "read from the block of its first one",
     "groups": "program 1 reads q at 6 of axis 0, which has 6",
@@ -125,6 +125,10 @@ def sums_full_parts(n: int) -> Callable[[Any, Any], None]:
 
 def overwrites_halves(x_ref: Any, out_ref: Any) -> None:
     out_ref[...] = x_ref[...].sum(axis=1)
+
+
+def adds_to_what_is_there(x_ref: Any, out_ref: Any) -> None:
+    out_ref[...] += x_ref[...].sum(axis=1)
 
 
 def gathers_by_number(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: Any) -> None:
@@ -287,6 +291,11 @@ WRONG = [
         "row_sums",
         with_specs(row_sums.launch, in_specs=[pl.BlockSpec((1, 4), lambda r: (r, 0))]),
         "the first half of each row only",
+    ),
+    (
+        "row_sums",
+        lambda x: replace(row_sums.launch(x), kernel=adds_to_what_is_there),
+        "program 0 reads out[0] before anything was written there",
     ),
     ("gather", with_kernel(gather.launch, gathers_by_number), "the table says which row"),
     ("gather", with_kernel(gather.launch, gathers_when), "out[4, 0] is written by no program"),
