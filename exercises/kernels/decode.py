@@ -49,15 +49,24 @@ LENGTHS = np.array([5, 4, 1], np.int32)
 SIZE = 2
 
 
-def _attend(q: Array, cache: Array, *, rounded: int = 1, scale: bool = True) -> Array:
-    """With all scores at hand. `rounded`: contexts are rounded up to a multiple of it."""
+def _attend(
+    q: Array, cache: Array, *, rounded: int = 1, values: bool = True, scale: bool = True
+) -> Array:
+    """With all scores at hand.
+
+    Args:
+        rounded: Contexts are rounded up to a multiple of it.
+        values: Whether the values behind the context count if it is rounded; else they are 0.
+        scale: Whether scores are divided by sqrt(D).
+    """
     found = []
     for query, table, length in zip(q, TABLES, LENGTHS, strict=True):
         position = np.arange(-(-length // rounded) * rounded)
         block, slot = table[position // SIZE], position % SIZE
         scores = cache[0, block, slot] @ query / (len(query) ** 0.5 if scale else 1)
         weights = np.exp(scores - scores.max())
-        found.append(weights @ cache[1, block, slot] / weights.sum())
+        held = cache[1, block, slot] * (values | (position < length))[:, None]
+        found.append(weights @ held / weights.sum())
     return np.array(found, np.float32)
 
 
@@ -69,10 +78,11 @@ def _test(answer: Answer) -> None:
     for table, length in zip(TABLES, LENGTHS, strict=True):
         if length % SIZE:
             poisoned[:, table[length // SIZE], length % SIZE :] = np.nan
+    unmasked = "scores of slots behind the last token count: mask them with -inf"
+    in_sum = f"{unmasked} (their values are 0, but their weights are in the sum)"
     mistakes = {
-        "scores of slots behind the last token count: mask them with -inf": _attend(
-            q, cache, rounded=SIZE
-        ),
+        unmasked: _attend(q, cache, rounded=SIZE),
+        in_sum: _attend(q, cache, rounded=SIZE, values=False),
         "scores are not divided by sqrt(D)": _attend(q, cache, scale=False),
         "keys are taken for values": _attend(q, cache[[0, 0]]),
         "keys and values are exchanged": _attend(q, cache[::-1]),

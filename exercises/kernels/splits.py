@@ -55,7 +55,7 @@ def _test(answer: Answer) -> None:
     def merge(lse: Array) -> Array:
         weights = np.exp(lse - lse.max(1, keepdims=True))[..., None]
         weighted = np.where(weights > 0, parts, 0) * weights
-        return (weighted.sum(1) / weights.sum(1)).astype(np.float32)
+        return np.asarray(weighted.sum(1) / weights.sum(1), np.float32)
 
     weights = np.exp(lse)[..., None]
     plain = {

@@ -146,7 +146,9 @@ def gathers_when(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: Any) -
         out_ref[...] = pool_ref[table_ref[i]]
 
 
-def group_kernel(read_masked: bool, write_masked: bool, kv_head: Callable[[Any], Any]) -> Any:
+def group_kernel(
+    read_masked: bool, write_masked: bool, kv_head: Callable[[Any], Any], *, clamped: bool = False
+) -> Any:
     def kernel(q_ref: Any, k_ref: Any, out_ref: Any) -> None:
         g, row = pl.program_id(0), jnp.arange(ROWS)
         exists, head = row < GROUP, g * GROUP + row
@@ -154,6 +156,7 @@ def group_kernel(read_masked: bool, write_masked: bool, kv_head: Callable[[Any],
         mask = jnp.broadcast_to(exists[:, None], (ROWS, DIM)) if read_masked else None
         query = plt.load(q_ref.at[tuple(place)], mask=mask, other=0.0 if read_masked else None)
         found = (query * k_ref[kv_head(g)][None]).sum(axis=1)
+        head = jnp.minimum(head, 5) if clamped else head
         plt.store(out_ref.at[head], found, mask=exists if write_masked else None)
 
     return kernel
@@ -304,6 +307,11 @@ WRONG = [
     (
         "groups",
         with_kernel(groups.launch, group_kernel(True, False, lambda g: g)),
+        "program 1 writes out at 6 of axis 0, which has 6",
+    ),
+    (
+        "groups",
+        with_kernel(groups.launch, group_kernel(True, False, lambda g: g, clamped=True)),
         "program 1 writes out[3], which an earlier program has written",
     ),
     (
@@ -335,7 +343,12 @@ WRONG = [
         ),
         "a number became too large for exp()",
     ),
-    ("decode", with_kernel(decode.launch, attend_kernel(scores=False)), "mask them with -inf"),
+    ("decode", with_kernel(decode.launch, attend_kernel(scores=False)), "weights are in the sum"),
+    (
+        "decode",
+        with_kernel(decode.launch, attend_kernel(scores=False, values=False)),
+        "mask them with -inf.\n",
+    ),
     ("decode", with_kernel(decode.launch, attend_kernel(values=False)), "mask the values, too"),
     ("decode", with_kernel(decode.launch, attend_kernel(scale=False)), "divided by sqrt(D)"),
     ("decode", with_kernel(decode.launch, attend_kernel(value=0)), "keys are taken for values"),
