@@ -5,6 +5,10 @@ compiles the same programs to machine code (`page_kernels`).
 """
 
 import dataclasses
+import os
+import re
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -13,6 +17,7 @@ import pytest
 from pallas_kernels.aot.compiling import Program, array
 from pallas_kernels.aot.targets import TARGETS
 from tests.docs import page_kernels
+from tests.meta.trees import ROOT
 
 
 def lowered(program: Program, target: str) -> str:
@@ -52,3 +57,25 @@ def test_what_a_device_refuses_does_not_lower() -> None:
 def test_each_page_has_its_case() -> None:
     assert [*page_kernels.cases(TARGETS["a100"])] == ["page/triton-line-by-line"]
     assert len(page_kernels.cases(TARGETS["h100"])) == 2
+
+
+ADD = (ROOT / "docs" / "tutorial" / "add-a-kernel.md").read_text("utf-8")
+RUNS = re.findall(r"python -m pytest (tests/kernels --kernel [\w.:]+)\n", ADD)
+ENDS = re.findall(r"^((?:\d+ failed, )?\d+ passed, \d+ skipped)$", ADD, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "end"), zip(RUNS, ENDS, strict=True))
+def test_the_suite_ends_as_the_page_says(arguments: str, end: str) -> None:
+    command = [sys.executable, "-m", "pytest", *arguments.split(), "-n0", "-q"]
+    few = os.environ | {"HYPOTHESIS_PROFILE": "few"}
+    done = subprocess.run(command, cwd=ROOT, env=few, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1].startswith(f"{end}, "), done.stdout[-2000:]
+
+
+def test_the_page_runs_the_suite_on_its_three_kernels() -> None:
+    assert [one.rpartition(" ")[2] for one in RUNS] == [
+        "examples.own_kernel:first_try",
+        "examples.own_kernel:paged_attention",
+        "examples.own_pallas_kernel:paged_attention",
+    ]

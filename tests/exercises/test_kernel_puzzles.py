@@ -52,7 +52,7 @@ GIVEN = {
     "double": "Not written yet: `kernel`",
     "outer": "program (1, 0) is given part 2 of a on axis 0. That begins at 4, but the axis has 4",
     "tail": "x has 10 elements, and the last sum is NaN: the mask is forgotten",
-    "row_sums": "program (0, 1) writes out[0], which an earlier program has written. That is a race",
+    "row_sums": "program (0, 1) writes out[0], which an earlier program has written. That is a",
     "gather": "program 4 reads pool at 977 of axis 0, which has 5",
     "tokens": "read from the block of its first one",
     "groups": "program 1 reads q at 6 of axis 0, which has 6",
