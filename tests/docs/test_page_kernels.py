@@ -12,11 +12,17 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
+from examples import own_kernel
 from pallas_kernels.aot.compiling import Program, array
 from pallas_kernels.aot.targets import TARGETS
+from scripts.docs_hooks import source_of
 from tests.docs import page_kernels
+from tests.kernels.cases import Sizes, make_case, poisoned
+from tests.kernels.expected import assert_agrees
+from tests.kernels.kernel import Function
 from tests.meta.trees import ROOT
 
 
@@ -61,11 +67,35 @@ def test_each_page_has_its_case() -> None:
 
 ADD = (ROOT / "docs" / "tutorial" / "add-a-kernel.md").read_text("utf-8")
 RUNS = re.findall(r"python -m pytest (tests/kernels --kernel [\w.:]+)\n", ADD)
+SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
+SIZES = Sizes(tokens=8, seqs=3, context=48, layers=2)
 ENDS = re.findall(r"^((?:\d+ failed, )?\d+ passed, \d+ skipped)$", ADD, re.MULTILINE)
 
 
+def file_of_the_page() -> str:
+    """What a reader writes who follows *Add a kernel*: its imports, then the two functions."""
+    section = ADD.partition("## The same in Pallas")[2]
+    (imports,) = re.findall(r"^```python\n(from functools.*?)^```", section, re.M | re.S)
+    shown = SOURCE.findall(section)
+    assert [name for _, name in shown] == ["attend_token", "paged_attention"]
+    return "\n\n".join([imports, *(source_of(path, name) for path, name in shown)])
+
+
+def test_a_reader_of_add_a_kernel_writes_a_whole_file() -> None:
+    """It runs by itself, agrees with the oracle, and does not see what lies behind a context."""
+    mine: dict[str, Any] = {}
+    exec(compile(file_of_the_page(), "mine.py", "exec"), mine)
+    kernel = Function("mine", mine["paged_attention"], SIZES)
+    case = make_case([(1, 37), (3, 5), (0, 0)], 2, (4, 2, 3, 8), SIZES)
+    for one in (case, poisoned(case, None, np.nan)):
+        assert_agrees(kernel(one, {}), case, {})
+    first = Function("first", own_kernel.first_try, SIZES)
+    with pytest.raises(AssertionError):
+        assert_agrees(first(poisoned(case, None, np.nan), {}), case, {})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("arguments", "end"), zip(RUNS, ENDS, strict=True))
+@pytest.mark.parametrize(("arguments", "end"), [*zip(RUNS, ENDS, strict=True)])
 def test_the_suite_ends_as_the_page_says(arguments: str, end: str) -> None:
     command = [sys.executable, "-m", "pytest", *arguments.split(), "-n0", "-q"]
     few = os.environ | {"HYPOTHESIS_PROFILE": "few"}
