@@ -21,6 +21,10 @@ PATHS = {
         "block-manager", "scheduler", "beside-orca", "swap-or-recompute", "sharing",
         "prefix-caching", "playground", "exercises",
     ),
+    "An evening: how kernels are written": (
+        "attention", "kernel-ladder", "pallas-line-by-line", "triton-line-by-line",
+        "mosaic-line-by-line", "kernel-puzzles", "add-a-kernel",
+    ),
     "A weekend: all of it": (),
 }  # fmt: skip
 """Pages of each path; none: all."""

@@ -34,6 +34,7 @@ So a page never shows code that is not there, nor a figure that nobody measured.
 import ast
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -45,6 +46,9 @@ from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, referen
 from scripts.interactive import INTERACTIVE
 from scripts.line_breaks import break_lines
 from scripts.package_map import package_map
+
+# Threads of XLA: an interpreted Mosaic kernel in a page takes one for each warpgroup, or it hangs.
+os.environ.setdefault("NPROC", "4")
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)

@@ -1,0 +1,1 @@
+"""An answer to each kernel puzzle."""
