@@ -1,7 +1,7 @@
 """A MkDocs hook: puts into the built site what docs/javascripts/oracle.js needs to run the oracle.
 
 `oracle/files.json` has the Python files that pages run. (Those that need NumPy are there, too, and
-are never imported.) `oracle/pyodide/` is Python for the browser. Where that cannot be had, the
+are never imported; kernels need JAX, and are left out.) `oracle/pyodide/` is Python for the browser. Where that cannot be had, the
 pages say so, and the build goes on.
 """
 
@@ -25,7 +25,8 @@ def files() -> Iterator[Path]:
         yield from sorted(
             path.relative_to(ROOT)
             for path in (ROOT / folder).rglob("*")
-            if path.suffix in (".py", ".json") and "quantization" not in path.parts
+            if path.suffix in (".py", ".json")
+            and not {"quantization", "kernels"}.intersection(path.parts)
         )
 
 
