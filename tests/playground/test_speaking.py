@@ -154,7 +154,7 @@ def test_an_event_does_what_it_says() -> None:
     after = speaker.blocks.block_table(1)
     assert [(a, b) for a, b in zip(before, after, strict=True) if a != b] == [(old, after[1])]
     assert speaker.blocks.ref_count(old) == 0 and speaker.holds[old] == ["☠"] * BLOCK_SIZE
-    assert speaker.holds[after[1]] == ["fox", "named", "ann", "."]
+    assert speaker.holds[after[1]] == ["red", "fox", "named", "ann"]
     (freed,) = speaker.happen("free-early", 1)
     assert freed in speaker.blocks.block_table(1) and speaker.blocks.ref_count(freed) == 0
     assert sorted(speaker.happen("poison", 1)) == sorted(speaker.blocks.gpu.free_blocks)
