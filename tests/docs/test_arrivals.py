@@ -80,11 +80,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def page(tmp_path: Path) -> Path:
     folder = ROOT / "docs"
     styles = "".join(
-        f"<style>{(folder / 'stylesheets' / f'{name}.css').read_text('utf-8')}</style>"
+        f'<link rel="stylesheet" href="{(folder / "stylesheets" / name).as_uri()}.css">'
         for name in ("look", "figures", "arrivals")
     )
     scripts = "".join(
-        f"<script>{(folder / 'javascripts' / f'{name}.js').read_text('utf-8')}</script>"
+        f'<script src="{(folder / "javascripts" / name).as_uri()}.js"></script>'
         for name in ("elements", "arrivals")
     )
     file = tmp_path / "page.html"
