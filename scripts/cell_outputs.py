@@ -78,7 +78,8 @@ def kept(codes: Codes) -> list[str] | None:
 
 def fresh(codes: Codes) -> list[str]:
     """Runs the cells, and keeps what they print."""
-    began = time.time_ns()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    root, began = _state(ROOT), time.time_ns()
     command = [sys.executable, "-m", "scripts.cell_outputs"]
     done = subprocess.run(
         command, cwd=ROOT, input=json.dumps(codes), capture_output=True, text=True, check=False
@@ -87,10 +88,11 @@ def fresh(codes: Codes) -> list[str]:
         raise RuntimeError(f"a cell of a page has failed:\n{done.stderr}")
     found = json.loads(done.stdout.splitlines()[-1])
     depends = {path: _state(Path(path)) for path in found["paths"]}
-    # What was written while the cells ran may have been read before or after.
-    settled = all(_changed(Path(path)) < began for path in depends)
+    # What was written while the cells ran may have been read before or after. (A build writes
+    # build/ and site/ meanwhile, so the root is compared by what is in it.)
+    others = [Path(path) for path in depends if Path(path) != ROOT]
+    settled = depends[str(ROOT)] == root and all(_changed(path) < began for path in others)
     if settled and not found["starts"]:
-        FOLDER.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"printed": found["printed"], "depends": depends}, ensure_ascii=False)
         part = FOLDER / f"{_file(codes).name}.{os.getpid()}"
         part.write_text(text, encoding="utf-8")
