@@ -114,3 +114,21 @@ def test_a_phone_scrolls_no_page_sideways_and_keeps_first_columns(
             assert table["moved"] > 0 and table["left"] <= 1, path
             assert table["share"] < 0.6 and table["clear"] == [], path
     assert scrolled > 20
+
+
+@needs_chromium
+def test_the_measures_notice_what_is_wrong(browser: Page, tmp_path: Path) -> None:
+    """A note on the text, a column that is not centred, and a first column that scrolls away."""
+    page = tmp_path / "page.html"
+    note = "<div class='admonition info' style='position: absolute; top: 0; left: 40px'>note</div>"
+    table = "<table><tr><td>first</td><td><div style='width: 900px'>wide</div></td></tr></table>"
+    scroller = f"<div class='md-typeset__scrollwrap' style='overflow: auto'>{table}</div>"
+    page.write_text(
+        "<!doctype html><body class='md-typeset'><div class='md-content__inner'>"
+        f"<p style='width: 300px'>text</p>{note}{scroller}</div>"
+    )
+    browser.size(800, 600)
+    found = laid_out(browser, page)
+    assert found["notes"][0]["over"] and abs(found["middles"][0] - 400) > 2
+    (wrong,) = browser.run(TABLES)
+    assert wrong["left"] > 1 and wrong["clear"] != []
