@@ -73,7 +73,7 @@ def engine(**params: Any) -> Any:
     made = ReferenceEngine(
         oracle(), cache(), max_num_seqs=8, max_num_batched_tokens=64, max_model_len=72
     )
-    defaults = {
+    defaults: dict[str, Any] = {
         "n": 1, "best_of": None, "min_tokens": 0, "stop_token_ids": [], "ignore_eos": False,
         "seed": None, "temperature": 0.0, "top_n_sigma": 0.0, "top_k": 0, "top_p": 1.0,
         "min_p": 0.0, "logit_bias": None, "repetition_penalty": 1.0, "frequency_penalty": 0.0,
