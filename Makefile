@@ -23,6 +23,7 @@ help:
 	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
 	@echo "make docs      the documentation into site/; a dead link or heading is an error"
+	@echo "               DOCS_QUICK=1 runs no cell whose output is not in build/cells"
 	@echo "make mutation  plant bugs and see that tests catch them; takes up where it stopped (hours)"
 	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 

@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.compiled_gpu import adapted_launches, layer_launches
 from benchmarks.gpu_tables import H100, H200, PROFILED
 from benchmarks.report import ROOT, load_result
+from playground.tiny_llama import FILE, read_file
 
 DECODES = ("decode_1", "decode_8", "decode_32")
 ATTENTION = "attention over pages"
@@ -293,8 +294,11 @@ VALUES: dict[str, Callable[[], str]] = {
     "unfilled_percent_8": lambda: _unfilled(8),
     "unfilled_percent_16": lambda: _unfilled(16),
     "unfilled_percent_32": lambda: _unfilled(32),
-    # And a count
+    # And counts
     "one_page_lines": _one_page_lines,
+    "tiny_llama_width": lambda: str(read_file()["sizes"]["width"]),
+    "tiny_llama_words": lambda: str(len(read_file()["words"])),
+    "tiny_llama_kb": lambda: f"{FILE.stat().st_size / 1000:.0f}",
     # /health beside a burst: its 99th percentile, and the worst
     "burst_texts_p99": lambda: _burst("texts", "p99"),
     "burst_texts_max": lambda: _burst("texts", "max"),

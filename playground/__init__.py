@@ -11,6 +11,11 @@ that work without NumPy.
     smallest     the smallest example that shows a fault
     session      from settings to a trace
 
+A model that speaks in a page, in plain lists:
+
+    tiny_llama   a trained Llama of two layers over blocks
+    speaking     what it says, and what happens to its blocks on the way
+
 The traces are those of the replay page, too (docs/traces):
 
     trace_scenarios  small workloads: two requests, copy on write, memory that runs out

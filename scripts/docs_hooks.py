@@ -15,6 +15,8 @@
     {{ exercises }}  {{ variant }}         a table of them, and which variant of them is checked
     {{ two_orders }}                       one sum in two orders, to step through
     {{ speculation }}                      guesses of a text, to step through
+    {{ speaking }}  {{ speaking search }}  a model that speaks in the page, or searches with beams
+    {{ arrivals }}                         requests at a server that reserves and one that pages
 
 And what is in benchmarks/results/:
 
@@ -32,8 +34,6 @@ So a page never shows code that is not there, nor a figure that nobody measured.
 """
 
 import ast
-import contextlib
-import io
 import os
 import re
 import sys
@@ -42,6 +42,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from scripts import cell_outputs
 from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, reference
 from scripts.interactive import INTERACTIVE
 from scripts.line_breaks import break_lines
@@ -92,20 +93,19 @@ def with_outputs(markdown: str) -> str:
 
     Raises:
         ValueError: There is no block right above an `{{ output }}`, or it prints nothing.
+        RuntimeError: A block has failed.
     """
-    namespace: dict[str, Any] = {"__name__": "__main__"}
     parts, at = [], 0
-    for block in BLOCK.finditer(markdown):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block[1], "a page", "exec"), namespace)
+    blocks = list(BLOCK.finditer(markdown))
+    texts = cell_outputs.printed(tuple(block[1] for block in blocks))
+    for block, printed in zip(blocks, texts, strict=True):
         parts.append(markdown[at : block.end()])
         at = block.end()
         rest = markdown[at:]
         if rest.lstrip().startswith(OUTPUT):
-            if not printed.getvalue():
+            if not printed:
                 raise ValueError(f"nothing is printed by the block {block[1]!r}")
-            parts.append(f'\n\n```text title="prints"\n{printed.getvalue().rstrip()}\n```')
+            parts.append(f'\n\n```text title="prints"\n{printed.rstrip()}\n```')
             at += rest.index(OUTPUT) + len(OUTPUT)
     page = "".join([*parts, markdown[at:]])
     if OUTPUT in page:
@@ -246,6 +246,13 @@ def with_code_and_results(markdown: str) -> str:
     read = "|".join(one.__name__ for one in (source, chapters, package_map, *FROM_RESULTS))
     parts = re.sub(rf"^{{{{ (?!(?:{read}|output)\b).* }}}}$", "", markdown, flags=re.MULTILINE)
     return DIRECTIVE.sub(made, VALUE.sub(lambda match: value(match[1]), parts))
+
+
+def on_files(files: Any, **_: Any) -> None:
+    """Called by MkDocs before the first page: cells begin to run."""
+    texts = [file.content_string for file in files.documentation_pages()]
+    cells = [tuple(block[1] for block in BLOCK.finditer(text)) for text in texts if OUTPUT in text]
+    cell_outputs.start(cells)
 
 
 def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:

@@ -124,6 +124,41 @@ def _guessed(found: dict[str, Any]) -> str:
     )
 
 
+def arrivals() -> str:
+    """For docs/javascripts/arrivals.js: what two servers did, up to the end of the faster one."""
+    from scripts.tutorial import arrivals as scene
+
+    frames, found = scene.played(), scene.summary()
+    known = {
+        "slots": scene.SLOTS,
+        "longest": scene.LONGEST,
+        "block": scene.BLOCK,
+        "cards": scene.CARDS,
+        "frames": {name: one[: found["paged_steps"]] for name, one in frames.items()},
+    }
+    script = f'<script type="application/json">{json.dumps(known, separators=(",", ":"))}</script>'
+    says = f'<p class="arrivals-says">{html.escape(scene.sentence(found))}</p>'
+    return f'<div class="arrivals" markdown="0">{script}{says}</div>'
+
+
+def speaking(what: str = "") -> str:
+    """For docs/javascripts/speaking.js: what it shows before a reader asks; "search" for beams."""
+    from playground import speaking as scene
+
+    if what:
+        asked: list[dict[str, Any]] = [{"prompt": "once there was a", "words": 16, "beams": 3}]
+        ready = [{"asked": one, "found": scene.search(one)} for one in asked]
+    else:
+        story = {"prompt": "once there was a red fox named ann .", "words": 46}
+        asked = [story | {"event": event, "at": 7} for event in scene.EVENTS]
+        ready = [{"asked": one, "found": scene.speak(one)} for one in asked]
+    known = {"asked": asked[0], "first": ready[0]["found"], "ready": ready}
+    known["words"] = scene.model().words
+    script = f'<script type="application/json">{json.dumps(known, separators=(",", ":"))}</script>'
+    note = "<noscript>The model needs JavaScript to speak here.</noscript>"
+    return f'<div class="speaking" markdown="0">{script}{note}</div>'
+
+
 INTERACTIVE = (
     playground,
     faults,
@@ -134,4 +169,6 @@ INTERACTIVE = (
     kv_calculator,
     two_orders,
     speculation,
+    arrivals,
+    speaking,
 )

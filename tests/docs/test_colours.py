@@ -2,7 +2,7 @@
 
 import re
 from itertools import combinations
-from math import dist
+from math import dist, hypot
 
 import pytest
 
@@ -81,6 +81,17 @@ def test_requests_can_be_told_apart(scheme: str, blindness: str) -> None:
     known = {name: seen(colours(scheme)[f"figure-{name}"], blindness) for name in REQUESTS}
     close = {a + b for a, b in combinations(REQUESTS, 2) if dist(known[a], known[b]) < APART}
     assert close == set()
+
+
+def test_requests_in_the_dark_are_no_browns_and_navies() -> None:
+    """Each has a hue of its own that can be named, and no two are near each other."""
+    known = {name: seen(colours("slate")[f"figure-{name}"], "none") for name in REQUESTS}
+    pale = {name for name, (_, a, b) in known.items() if hypot(a, b) < 0.07}
+    assert pale == set()
+    assert min(dist(known[a], known[b]) for a, b in combinations(REQUESTS, 2)) > 0.15
+    paper = channels(colours("slate")["figure-paper"])
+    for name in REQUESTS:
+        assert contrast(channels(colours("slate")[f"figure-{name}"]), paper) >= 1.5, name
 
 
 @pytest.mark.parametrize("scheme", ["default", "slate"])
