@@ -136,9 +136,13 @@ def _function(file: str, name: str, node: ast.FunctionDef, lines: list[str]) -> 
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0]
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return body[1:] if is_text and isinstance(first.value.value, str) else body  # type: ignore[union-attr]
+    return body[1:] if _is_text(body[0]) else body
+
+
+def _is_text(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+        return False
+    return isinstance(node.value.value, str)
 
 
 def statements(node: ast.AST) -> Iterator[Statement]:
@@ -147,7 +151,7 @@ def statements(node: ast.AST) -> Iterator[Statement]:
     if isinstance(node, ast.FunctionDef):
         body = _without_docstring(body)
     for one in [*body, *getattr(node, "orelse", []), *getattr(node, "handlers", [])]:
-        if isinstance(one, ast.stmt):
+        if isinstance(one, ast.stmt) and not _is_text(one):  # text does not run
             yield _statement(one)
         yield from statements(one)
 

@@ -74,8 +74,8 @@ class Replayed:
     tables: dict[str, list[int]] = field(default_factory=dict)
     cpu_tables: dict[str, list[int]] = field(default_factory=dict)
     arrived: list[str] = field(default_factory=list)
-    waiting: list[str] | None = None
-    running: list[str] | None = None
+    waiting: list[str] | None = field(default_factory=list)
+    running: list[str] | None = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:

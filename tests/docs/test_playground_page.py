@@ -116,7 +116,7 @@ def shown(browser: Page) -> str:
 def settled(browser: Page, settings: Any) -> None:
     """Waits until these settings have been run."""
     wanted = json.dumps(dumped(settings))
-    browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}")
+    browser.until(f"document.querySelector('.playground')?.dataset.ran === {wanted}")
 
 
 def guess_a_step(browser: Page) -> None:
@@ -399,7 +399,8 @@ def test_the_code_lights_up_line_by_line(browser: Page, site: str) -> None:
         "'", '"'
     )
 
-    browser.until("location.hash.includes('line=')")
+    number = int(browser.run("document.querySelector('.lit-count').textContent").split()[0])
+    browser.until(f"location.hash.endsWith('line={number - 1}')")
     shared, line = browser.run("location.href"), current(browser)
     browser.open("about:blank")
     browser.open(shared)  # opens at its moment, with its line
