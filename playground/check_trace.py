@@ -18,7 +18,7 @@ The format is in engine_trace.schema.json; docs/tutorial/your-trace.md explains 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def _notes(state: Replayed) -> list[str]:
     return []
 
 
-def misfits(trace: Mapping[str, Any]) -> Iterable[str]:
+def misfits(trace: Mapping[str, Any]) -> Iterator[str]:
     """What the schema cannot say: names and blocks that are not there."""
     prompts = {one["id"]: one["prompt"] for one in trace["requests"]}
     sizes = {"tables": trace["num_gpu_blocks"], "cpu_tables": trace.get("num_cpu_blocks", 0)}
@@ -139,7 +139,7 @@ def misfits(trace: Mapping[str, Any]) -> Iterable[str]:
         yield from _lengths(trace, step, at)
 
 
-def _lengths(trace: Mapping[str, Any], step: Step, at: str) -> Iterable[str]:
+def _lengths(trace: Mapping[str, Any], step: Step, at: str) -> Iterator[str]:
     gpu, cpu = trace["num_gpu_blocks"], trace.get("num_cpu_blocks", 0)
     for field, size in (("refs", gpu), ("cpu_refs", cpu)):
         if field in step and len(step[field]) != size:

@@ -95,7 +95,8 @@ def _tables(number: int) -> str:
 
 
 def _free(state: Replayed, step: Step) -> Said:
-    held, free = _holders(step), Counter(step["free"])
+    held = _holders(step)
+    free: Counter[int] = Counter(step["free"])
     refs = step.get("refs")
     for block in range(state.trace["num_gpu_blocks"]):
         if block in _reserved(state):
@@ -379,7 +380,8 @@ def check_end(state: Replayed) -> Iterator[tuple[str, str]]:
     sizes = {"free": trace["num_gpu_blocks"], "cpu_free": trace.get("num_cpu_blocks", 0)}
     for name, size in sizes.items():
         if name in end and not left:
-            free, reserved = Counter(end[name]), _reserved(state) if name == "free" else set()
+            free: Counter[int] = Counter(end[name])
+            reserved = _reserved(state) if name == "free" else set()
             for block in range(size):
                 if block not in reserved and free[block] != 1:
                     on = "CPU block" if name == "cpu_free" else "block"

@@ -21,6 +21,7 @@ from reference.sequence import Sequence, SequenceGroup
 MOST_ITEMS, MOST_LETTERS = 8, 70
 """What is longer is cut."""
 ABSENT = object()
+BRACKETS = {list: ("[", "]"), tuple: ("(", ")")}
 
 
 class Values:
@@ -73,7 +74,7 @@ class Values:
             parts = [self._said(one) for one in value]
             if any(one is None for one in parts):
                 return None
-            opened, closed = {list: "[]", tuple: "()"}.get(type(value), "{}")
+            opened, closed = BRACKETS.get(type(value), ("{", "}"))
             comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
             return f"{opened}{_listed([str(one) for one in parts])}{comma}{closed}"
         return None

@@ -105,7 +105,8 @@
       replay.hidden = true; // until there is something to show
       const tools = h("div", { class: "playground-tools" }, this.code.toggle, new window.Guess(this.replay).element);
       this.stage = h("div", { class: "playground-stage" }, this.fell, tools, replay);
-      this.root.append(h("div", { class: "playground-room" }, this.stage, this.code.element, this.form));
+      const side = h("div", { class: "playground-side" }, this.bar, this.form); // what Python says is beside what was changed
+      this.root.append(h("div", { class: "playground-room" }, this.stage, this.code.element, side));
       draw(this);
     }
 
