@@ -72,7 +72,7 @@ RULES = (
     Rule("advance", "blocks.free(", "{beam} fell behind: its blocks go back",
          "if beam not in at_rank.values()"),
     Rule("Scheduler._append", "return self._finish(", "{seq} has ended", "if reason is None"),
-    Rule("Scheduler._take_more", "self.block_manager.trim(", "the blocks of wrong guesses are given back",
+    Rule("Scheduler._take_more", "self.block_manager.trim(", "wrong guesses are dropped",
          "if not entry.seq.finished"),
     Rule("BlockManager.trim", "self.gpu.free(", "a block that held none but guesses goes back",
          "while len(table.blocks) > self.num_blocks_for(num_tokens)"),

@@ -84,6 +84,7 @@ class Tracer:
             "block_size": scheduler.block_size,
             "num_gpu_blocks": pool.num_gpu_blocks,
             "reserved_blocks": [pool.null_block.block_id],
+            "watermark_blocks": getattr(scheduler.kv_cache_manager, "watermark_blocks", 0),
             "max_num_seqs": scheduler.max_num_running_reqs,
             "max_num_batched_tokens": scheduler.max_num_scheduled_tokens,
             "policy": scheduler.policy.value,

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,13 +37,16 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def write_site(folder: Path) -> None:
-    """A page with the playground alone, and what the site has for it."""
+def write_site(
+    folder: Path, body: str | None = None, scripts_of_it: tuple[str, ...] = SCRIPTS
+) -> None:
+    """A page with the playground alone (or that body), and what the site has for it."""
     for kind in ("javascripts", "stylesheets"):
         (folder / kind).mkdir(parents=True)
         for path in (ROOT / "docs" / kind).iterdir():
             (folder / kind / path.name).write_bytes(path.read_bytes())
-    scripts = "".join(f'<script src="../javascripts/{name}"></script>' for name in SCRIPTS)
+    scripts = "".join(f'<script src="../javascripts/{name}"></script>' for name in scripts_of_it)
+    body = body or interactive.playground("crowd", "own-page")
     styles = "".join(
         f'<link rel="stylesheet" href="../stylesheets/{name}.css">'
         for name in ("figures", "replay", "playground", "code_lit")
@@ -51,7 +55,7 @@ def write_site(folder: Path) -> None:
     (folder / "page" / "index.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<link rel="icon" href="data:,">{styles}<body data-md-color-scheme="default">'
-        f"{interactive.playground('crowd', 'own-page')}{scripts}",
+        f"{body}{scripts}",
         encoding="utf-8",
     )
 
@@ -65,6 +69,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("playground") / "site"
     write_site(folder)
+    with served(folder) as address_of_it:
+        yield address_of_it
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of a site, to which Python and the oracle are added."""
     oracle_in_site.on_post_build({"site_dir": str(folder)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -433,6 +433,8 @@ EXAMPLES: dict[str, dict[str, int]] = {
     "nano-vllm-fork-roomy": {},
     "nano-vllm-fork-tight": {"I5": 4, "I16": 4},
     "oracle-preemption": {},
+    "vllm-roomy": {},
+    "vllm-tight": {},
 }
 """What falls in each."""
 
@@ -443,6 +445,22 @@ def test_the_examples_are_traces_and_say_their_versions(path: Path) -> None:
     jsonschema.validate(trace, json.loads(SCHEMA.read_text("utf-8")))
     assert trace["engine"]["name"] and trace["engine"]["version"]
     assert fell(trace) == EXAMPLES[path.stem]
+
+
+def test_the_traces_of_other_engines_show_what_they_are_there_for() -> None:
+    """Cache hits where there is room, else preemption; and what a table of blocks can show."""
+    for engine in ("vllm", "nano-vllm-fork"):
+        roomy, tight = (
+            json.loads((TRACES / f"{engine}-{name}.json").read_text("utf-8"))
+            for name in ("roomy", "tight")
+        )
+        firsts: dict[str, int] = {}
+        for step in roomy["steps"]:
+            for entry in step["scheduled"]:
+                firsts.setdefault(entry["seq"], entry["start"])
+        assert max(firsts.values()) >= roomy["block_size"]
+        assert any(step["preempted"] for step in tight["steps"])
+    assert "I19" in check(json.loads((TRACES / "vllm-tight.json").read_text("utf-8")))["checked"]
 
 
 def test_the_oracle_s_example_is_what_it_does_today() -> None:
