@@ -96,7 +96,7 @@ def check(trace: Any) -> dict[str, Any]:
     fell = sorted(verdict.fell.values(), key=lambda one: one["step"])
     return {
         "fell": fell,
-        "checked": verdict.checked,
+        "checked": {name: verdict.checked[name] for name in SENTENCES if name in verdict.checked},
         "not_checked": verdict.not_checked(),
         "notes": _notes(state),
         "trace": mapped.trace(),

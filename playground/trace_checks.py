@@ -366,7 +366,7 @@ ABSENT = {
     "I15": "nothing is swapped",
     "I17": "the engine's policy is not first come, first served",
     "I18": "the trace says no limits",
-    "I19": "no request comes back from a preemption by recompute, or `known` is not said",
+    "I19": "no request comes back from a preemption by recompute, or no entry says what is known",
 }
 """Why an invariant is not checked, where no step has anything of it."""
 

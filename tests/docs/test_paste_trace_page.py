@@ -101,5 +101,6 @@ def test_a_page_that_cannot_have_python_says_so(page: tuple[Page, str], tmp_path
     browser, _ = page
     write_site(tmp_path, interactive.paste_trace(), (*REPLAY, "oracle.js", "paste_trace.js"))
     browser.open((tmp_path / "page" / "index.html").as_uri())
-    browser.until(f"{STATUS}.includes('opened as a file cannot start Python')")
+    browser.until("!!document.querySelector('.playground-status')?.textContent")
+    assert "opened as a file cannot start Python" in browser.run(STATUS)
     assert browser.run("document.querySelector('.paste-trace .playground-start').disabled")
