@@ -5,7 +5,7 @@
 >>> from playground.check_trace import check
 >>> found = check(own_trace({"requests": [{"prompt": "To be or", "max_tokens": 3}]}))
 >>> found["fell"], len(found["checked"])
-([], 12)
+([], 13)
 """
 
 import argparse
@@ -101,7 +101,7 @@ def _planned(run: Run, output: SchedulerOutput) -> dict[str, Any]:
 
 
 def _lengths(run: Run) -> dict[int, tuple[str, list[int]]]:
-    """Of each sequence that has not ended: its request, and its tokens."""
+    """Request and tokens of each sequence that has not ended."""
     return {
         seq.seq_id: (name, list(seq.token_ids))
         for name, group in run.scheduler.groups.items()

@@ -5,7 +5,7 @@ statement (`if`, `for`, `while`) it is the head.
 
 >>> source = "def f(a):\\n    'Says f.'\\n    while a.size > 1:\\n        a = half(a)\\n"
 >>> [(one.first, one.last, one.reads, one.sets) for one in statements(ast.parse(source).body[0])]
-[(3, 3, ('a.size',), ()), (4, 4, ('a',), ('a',))]
+[(3, 3, ('a.size',), ()), (4, 4, ('half', 'a'), ('a',))]
 """
 
 import ast
@@ -51,7 +51,7 @@ class Statement:
     reads: tuple[str, ...]
     sets: tuple[str, ...]
     body: tuple[int, int] | None = None
-    """Of a loop, the lines of its body."""
+    """The lines of its body, where it is a loop."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ type Said = Iterator[str]
 
 @dataclass(frozen=True)
 class Check:
-    """Of one invariant.
+    """The check of one invariant.
 
     Attributes:
         needs: fields of a step without which it cannot be checked, and what a page calls them.

@@ -16,7 +16,7 @@ type Memory = list[list[int | None]]
 
 
 def prefixes(tokens: Sequence[int]) -> list[int]:
-    """Of each position, a number for the tokens up to it."""
+    """A number for each position: it stands for the tokens up to there."""
     found, before = [], 0
     for token in tokens:
         before = hash((before, token))

@@ -25,7 +25,7 @@ BRACKETS = {list: ("[", "]"), tuple: ("(", ")")}
 
 
 class Values:
-    """Of a run, whose requests have names.
+    """The values of a run, whose requests have names.
 
     Nothing is asked of the run that would change it: a sequence that has no name yet gets a number.
     """

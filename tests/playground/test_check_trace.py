@@ -150,7 +150,7 @@ def swaps_both_ways(trace: Trace, at: int) -> None:
 
 
 def forgets_a_token(trace: Trace, at: int) -> None:
-    """Of who comes back from a preemption."""
+    """A request that comes back from a preemption has lost a token."""
     step = trace["steps"][at]
     back = step["queues"]["running"][-1]
     for entry in step["scheduled"]:

@@ -41,7 +41,7 @@ def function(found: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
 
 
 def text(found: dict[str, Any], event: dict[str, Any]) -> str:
-    """Of an event, the lines of its statement."""
+    """The lines of an event's statement, in one."""
     one = function(found, event)
     first, last = one["statements"][event["statement"]]
     return " ".join(line.strip() for number, line in one["lines"] if first <= number <= last)
