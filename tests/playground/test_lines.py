@@ -200,6 +200,7 @@ def test_every_rule_of_a_decision_is_a_statement_of_the_oracle() -> None:
             assert len(found) == 1, (rule, start)
 
 
+@pytest.mark.slow
 def test_decisions_of_all_kinds_are_found() -> None:
     """Each rule is seen in one of these, and says it with names."""
     sosp = {**SCENES["preemption"], "scheduling": "sosp"}
