@@ -429,7 +429,9 @@ def test_the_code_lights_up_line_by_line(browser: Page, site: str) -> None:
         )
         assert same == dumped(lines.lit({"settings": settings, "index": index}))
     browser.size(390, 844, phone=True)
-    assert browser.run("document.documentElement.scrollWidth") <= 390
+    # A block that flies keeps its place until it has arrived.
+    browser.until("!document.querySelector('.is-ghost')")
+    browser.until("document.documentElement.scrollWidth <= 390")
     assert browser.problems == []
 
 
