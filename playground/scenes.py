@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 GETTYSBURG = "Four score and seven years ago our"
+GREET = "Greet a friend of yours :"
 PREEMPTION: Mapping[str, Any] = {
     "requests": [
         {"prompt": GETTYSBURG, "max_tokens": 9},
@@ -28,6 +29,17 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
     },
     "preemption": PREEMPTION,
     "devices": {**PREEMPTION, "devices": 2},
+    "adapters": {
+        "requests": [
+            {"prompt": GREET, "adapter": "pirate", "says": "ahoy there , matey .", "max_tokens": 5},
+            {"prompt": GREET, "adapter": "verse", "says": "hail , friend .", "step": 2},
+            {"prompt": GREET, "adapter": "pirate", "says": "yo ho ho .", "step": 3},
+            {"prompt": GREET, "adapter": "french", "says": "bonjour .", "step": 3},
+        ],
+        "gpu_blocks": 14,
+        "slots": 2,
+        "prefix_caching": True,
+    },
     "prefixes": {
         "requests": [
             {"prompt": "Answer in one word and be kind : capital of France ?", "max_tokens": 3},
@@ -87,3 +99,19 @@ SCENES: Mapping[str, Mapping[str, Any]] = {
         "guesses": 3,
     },
 }
+
+TITLES: Mapping[str, str] = {
+    "crowd": "Three requests, too little memory",
+    "blocks": "One request, block by block",
+    "sharing": "Three samples of one prompt",
+    "beams": "A beam search",
+    "preemption": "Swapped out and in",
+    "prefixes": "Two prompts that begin alike",
+    "chunks": "A long prompt in chunks",
+    "copying": "Draft and roll back: guesses that are mostly right",
+    "new-words": "Draft and roll back: guesses that are mostly wrong",
+    "guesses-crowd": "Guesses, with too little memory",
+    "adapters": "Three adapters on one prefix, two slots",
+    "devices": "A table cut over two devices",
+}
+"""What a reader chooses from, in this order."""

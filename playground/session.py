@@ -8,6 +8,7 @@
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +33,48 @@ def run(settings: Settings) -> dict[str, Any]:
         request. Or only `error`: which setting is wrong.
     """
     try:
-        system = system_of(_checked(settings.get("breaks", [])))
-        watched = WatchedRun(scenario_of(settings), system)
+        run_of = watched(settings)
     except SettingError as error:
         return {"error": str(error)}
     found: list[Moment] = []
-    fell: dict[str, Any] | None = None
-    then: dict[str, Any] | None = None
-    try:
-        for one in moments(watched):
-            if watched.noted is not None and fell is None:
-                fell = _fell(watched, watched.noted)
-                found.append(_moment(watched, fell))
-            found.append(one)
-    except Fell as error:
-        then = _fell(watched, error)
-    except (AssertionError, IndexError, KeyError, RuntimeError, ValueError) as error:
-        # A broken system may stumble before an invariant is looked at
-        then = _fell(watched, Fell("I7", f"{type(error).__name__}: {error}"))
-    if then is not None:
-        found.append(_moment(watched, then))
-        fell, then = (then, None) if fell is None else (fell, then)
-    if fell is not None:
-        fell |= {"preempted": watched.preempted, "then": then}
+    falls: list[dict[str, Any]] = []
+    for one, fell in seen(run_of):
+        found.append(one)
+        if fell is not None:
+            falls.append(fell)
+    first: dict[str, Any] | None = None
+    if falls:
+        first = falls[0] | {"preempted": run_of.preempted, "then": next(iter(falls[1:]), None)}
     # Nothing that is planned knows of the devices.
     devices = settings.get("devices", NUMBERS["devices"][0])
-    trace = head(watched) | {"devices": devices, "moments": found}
-    return {"trace": trace, "fell": fell, "refused": watched.refused}
+    trace = head(run_of) | {"devices": devices, "moments": found}
+    return {"trace": trace, "fell": first, "refused": run_of.refused}
+
+
+def watched(settings: Settings) -> WatchedRun:
+    """The run that these settings ask for, before its first step. Raises SettingError."""
+    system = system_of(_checked(settings.get("breaks", [])))
+    return WatchedRun(scenario_of(settings), system)
+
+
+def seen(run_of: WatchedRun) -> Iterator[tuple[Moment, dict[str, Any] | None]]:
+    """Its moments; with one in which an invariant falls, what fell."""
+    noted = False
+    fell = None
+    try:
+        for one in moments(run_of):
+            if run_of.noted is not None and not noted:
+                noted, said = True, _fell(run_of, run_of.noted)
+                yield _moment(run_of, said), said
+            yield one, None
+    except Fell as error:
+        fell = error
+    except (AssertionError, IndexError, KeyError, RuntimeError, ValueError) as error:
+        # A broken system may stumble before an invariant is looked at
+        fell = Fell("I7", f"{type(error).__name__}: {error}")
+    if fell is not None:
+        said = _fell(run_of, fell)
+        yield _moment(run_of, said), said
 
 
 def _fell(watched: WatchedRun, fell: Fell) -> dict[str, Any]:

@@ -28,6 +28,7 @@ NUMBERS: Mapping[str, tuple[int, int, int]] = {
     "guesses": (0, 0, 8),
     "lookup_min": (1, 1, 5),
     "lookup_max": (3, 1, 5),
+    "slots": (0, 0, 4),
 }
 """Field: its default, the least and the most."""
 REQUEST: Mapping[str, tuple[int, int, int]] = {
@@ -40,6 +41,8 @@ CHOICES = {
     "scheduling": ("unified", "sosp", "sosp-mixed"),
     "preemption": ("default", "recompute", "swap"),
 }
+ADAPTERS = ("", "pirate", "verse", "french")
+"""What a request may ask for; "": the model alone."""
 SWITCHES = ("prefix_caching", "chunked_prefill")
 MOST_REQUESTS, MOST_WORDS, MOST_LETTERS = 6, 40, 20
 MAX_MODEL_LEN, MAX_NUM_SEQS, MAX_DRAFTS = 64, 16, 32
@@ -87,6 +90,7 @@ def scenario_of(settings: Settings) -> Scenario:
             "max_num_batched_tokens": max(number["budget"], MAX_MODEL_LEN if whole else 1),
             "max_model_len": MAX_MODEL_LEN,
             "admission_rule": "no admission rule" not in settings.get("breaks", ()),
+            "max_loras": number["slots"],
             "max_draft_tokens": MAX_DRAFTS if guessing is not None else 0,
         },
         most_steps=MOST_STEPS,
@@ -113,7 +117,7 @@ def _request(given: Any, name: str, seed: int) -> TracedRequest:
     if not isinstance(given, Mapping):
         raise SettingError(f"request {name} must be an object, got {given!r}")
     for field in given:
-        if field not in (*REQUEST, "prompt", "says"):
+        if field not in (*REQUEST, "prompt", "says", "adapter"):
             raise SettingError(f"request {name}: {field!r} is no setting of a request")
     try:
         number = {field: _number(given, field, *limits) for field, limits in REQUEST.items()}
@@ -122,15 +126,24 @@ def _request(given: Any, name: str, seed: int) -> TracedRequest:
     words = _words(given, name, "prompt", 1, MOST_WORDS)
     says = _words(given, name, "says", 0, REQUEST["max_tokens"][2])
     most, beams = number["max_tokens"], number["beams"]
+    adapter = _adapter(given, name)
     if beams:
         if says:
             raise SettingError(f"request {name}: beams say what is probable: they take no 'says'")
         longest = (" ".join([STOP] * most),)  # of a beam search only its length counts
         ways = Ways(seed, name)
-        return TracedRequest(name, " ".join(words), longest, number["step"], beams, ways)
+        return TracedRequest(name, " ".join(words), longest, number["step"], beams, ways, adapter)
     said = " ".join(says[:most])
     outputs = tuple(said or output(seed, name, i, most) for i in range(number["n"]))
-    return TracedRequest(name, " ".join(words), outputs, number["step"])
+    return TracedRequest(name, " ".join(words), outputs, number["step"], adapter=adapter)
+
+
+def _adapter(given: Mapping[str, Any], request: str) -> str | None:
+    value = given.get("adapter", "")
+    if value not in ADAPTERS:
+        known = ", ".join(repr(one) for one in ADAPTERS)
+        raise SettingError(f"request {request}: adapter must be one of {known}, got {value!r}")
+    return str(value) or None
 
 
 def _words(given: Mapping[str, Any], request: str, field: str, least: int, most: int) -> list[str]:

@@ -8,6 +8,7 @@
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
+    {{ paste_trace }}                      a reader's own trace, checked in the page
     {{ package_map reference }}            a line for each file of a folder
     {{ faults }}                           a table of playground/breaks.py
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it

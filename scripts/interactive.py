@@ -2,17 +2,58 @@
 
 import html
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
 def playground(scene: str, whose: str = "") -> str:
-    """For docs/javascripts/playground.js. `own-page`: it may have the page's address and keys."""
+    """For docs/javascripts/playground.js. `own-page`: it may have the page's address and keys.
+
+    Such a page shows the scene at once, as it runs here; others show nothing until a reader asks.
+    """
     from playground.scenes import SCENES
 
     settings = html.escape(json.dumps(SCENES[scene]))
-    own = " data-links" if whose == "own-page" else ' data-label="Play with it here"'
+    own, recorded = ' data-label="Play with it here"', ""
+    if whose == "own-page":
+        own, recorded = " data-links", _recorded(SCENES[scene])
     note = "<noscript>The playground needs JavaScript.</noscript>"
-    return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
+    return (
+        f'<div class="playground" data-settings="{settings}"{own} markdown="0">'
+        f"{recorded}{note}</div>"
+    )
+
+
+def _recorded(settings: Mapping[str, Any]) -> str:
+    from playground import session
+    from playground.scenes import SCENES, TITLES
+
+    known = {
+        "found": session.run(settings),
+        "faults": session.faults(),
+        "scenes": [{"title": said, "settings": SCENES[name]} for name, said in TITLES.items()],
+    }
+    data = json.dumps(known, ensure_ascii=False, separators=(",", ":")).replace("</", r"<\/")
+    return f'<script type="application/json">{data}</script>'
+
+
+def paste_trace() -> str:
+    """For docs/javascripts/paste_trace.js, with the traces of examples/traces/."""
+    from playground.trace_checks import SENTENCES, section
+
+    root = Path(__file__).resolve().parents[1]
+    scripts = []
+    for path in sorted((root / "examples" / "traces").glob("*.json")):
+        data = path.read_text("utf-8").strip().replace("</", r"<\/")
+        name = html.escape(path.stem.replace("-", " "))
+        scripts.append(f'<script type="application/json" data-name="{name}">{data}</script>')
+    known = html.escape(json.dumps({name: section(name) for name in SENTENCES}))
+    note = "<noscript>The check needs JavaScript.</noscript>"
+    return (
+        f'<div class="paste-trace" data-sections="{known}" markdown="0">'
+        f"{''.join(scripts)}{note}</div>"
+    )
 
 
 def faults() -> str:
@@ -161,6 +202,7 @@ def speaking(what: str = "") -> str:
 
 INTERACTIVE = (
     playground,
+    paste_trace,
     faults,
     exercise,
     exercises,

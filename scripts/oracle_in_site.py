@@ -1,8 +1,8 @@
 """A MkDocs hook: puts into the built site what docs/javascripts/oracle.js needs to run the oracle.
 
 `oracle/files.json` has the Python files that pages run. (Those that need NumPy are there, too, and
-are never imported; kernels need JAX, and are left out.) `oracle/pyodide/` is Python for the browser. Where that cannot be had, the
-pages say so, and the build goes on.
+are never imported; kernels need JAX, and are left out.) `oracle/pyodide/` is Python for the
+browser. Where that cannot be had, the pages say so, and the build goes on.
 """
 
 import json

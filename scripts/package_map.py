@@ -1,7 +1,7 @@
 """The map of the code: a line for each file, which is its docstring's first sentence.
 
 >>> print(package_map("playground").splitlines()[3])
-| `breaks.py` | Variants of the system with one rule left out, to see which invariant falls. |
+| `breaks.py` | Faults that a reader can plant, each a few lines over the oracle's own classes. |
 """
 
 import ast

@@ -22,11 +22,14 @@
     ["guesses", "guesses a step (k)", "num_speculative_tokens; 0: none", 0, 0, 8],
     ["lookup_min", "shortest n-gram", "prompt_lookup_min", 1, 1, 5],
     ["lookup_max", "longest n-gram", "prompt_lookup_max", 3, 1, 5],
+    ["slots", "slots for adapters", "max_loras; 0: requests with an adapter are refused", 0, 0, 4],
   ];
   const CHOICES = [
     ["scheduling", "scheduler", "scheduling", ["unified", "sosp", "sosp-mixed"]],
     ["preemption", "preemption", "preemption_mode", ["default", "recompute", "swap"]],
   ];
+  const OWN = "your own";
+  const ADAPTERS = ["", "pirate", "verse", "french"];
   const SWITCHES = [
     ["prefix_caching", "prefix caching", "enable_prefix_caching", false],
     ["chunked_prefill", "chunked prefill", "enable_chunked_prefill", true],
@@ -45,7 +48,7 @@
 
   function choice(label, title, known, value, change) {
     const select = h("select", { onchange: () => change(select.value) },
-      known.map((one) => h("option", { value: one, selected: one === value ? "" : false }, one)));
+      known.map((one) => h("option", { value: one, selected: one === value ? "" : false }, one || "none")));
     return h("label", { title }, h("span", {}, label), select);
   }
 
@@ -67,18 +70,33 @@
     const { form, settings } = playground;
     playground.reserved = h("output", {});
     const numbers = FIELDS.map(([name, label, title, usual, least, most]) =>
-      number(label, title, settings[name] ?? usual, least, most, (value) => playground.set({ [name]: value }),
+      number(label, title, settings[name] ?? usual, least, most, (value) => playground.set({ [name]: value }, name === "slots"),
         name === "watermark_percent" && playground.reserved));
     const choices = CHOICES.map(([name, label, title, known]) =>
       choice(label, title, known, settings[name] ?? known[0], (value) => playground.set({ [name]: value })));
     const switches = SWITCHES.map(([name, label, title, usual]) =>
       toggle(label, title, settings[name] ?? usual, (value) => playground.set({ [name]: value })));
-    form.replaceChildren(
+    form.replaceChildren(...[
+      playground.scenes && scenes(playground),
       h("fieldset", { class: "playground-requests" }, h("legend", {}, "Requests"),
         settings.requests.map((one, i) => requestRow(playground, one, i)), requestButtons(playground)),
       part(playground, "System", numbers, choices, switches),
-      part(playground, "Break it", faultSwitches(playground)));
+      part(playground, "Break it", faultSwitches(playground))].filter(Boolean));
     sayReserve(playground);
+  }
+
+  /** Scenes to begin with; "your own" once something was changed. */
+  function scenes(playground) {
+    playground.chooser = h("select", { onchange: () => playground.openScene(sceneOf(playground).settings) },
+      h("option", { disabled: "" }, OWN), playground.scenes.map(({ title }) => h("option", {}, title)));
+    return h("div", { class: "playground-scenes" }, h("label", {}, h("span", {}, "Scene"), playground.chooser));
+  }
+
+  const sceneOf = ({ scenes: known, chooser }) => known.find(({ title }) => title === chooser.value);
+
+  function sayScene({ scenes: known, settings, chooser }) {
+    const same = known?.find((one) => JSON.stringify(one.settings) === JSON.stringify(settings));
+    if (chooser) chooser.value = same?.title ?? OWN;
   }
 
   function requestRow(playground, request, i) {
@@ -93,12 +111,15 @@
     const said = h("label", { title: "the words that it draws, max_tokens of them at most; nothing: by chance, from the seed" }, h("span", {}, "says"), says);
     const fields = OF_REQUEST.map(([name, label, title, usual, least, most]) =>
       number(label, title, request[name] ?? usual, least, most, (value) => playground.setRequest(i, { [name]: value })));
+    const adapters = playground.settings.slots > 0 || request.adapter;
+    const adapter = adapters && choice("adapter", "the adapter that it asks for; it needs a slot", ADAPTERS, request.adapter ?? "",
+      (value) => playground.setRequest(i, { adapter: value }));
     const drop = h("button", {
       type: "button", title: `Without ${LETTERS[i]}`, "aria-label": `Remove request ${LETTERS[i]}`,
       onclick: () => playground.set({ requests: playground.settings.requests.filter((_, k) => k !== i) }, true),
     }, "×");
     return h("div", { class: `playground-request is-${LETTERS[i].toLowerCase()}`, role: "group", "aria-label": `Request ${LETTERS[i]}` },
-      h("b", {}, LETTERS[i]), prompt, !alone && drop, h("div", {}, said, fields));
+      h("b", {}, LETTERS[i]), prompt, !alone && drop, h("div", {}, said, fields, adapter || false));
   }
 
   function requestButtons(playground) {
@@ -130,6 +151,7 @@
 
   function sayReserve(playground) {
     const { settings } = playground;
+    sayScene(playground);
     playground.reserved.textContent = `= ${reserve(settings)} of ${settings.gpu_blocks ?? 9} blocks`;
   }
 

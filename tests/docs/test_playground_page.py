@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,9 +12,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from playground import session
+from playground import lines, session
 from playground.breaks import System
-from playground.scenes import SCENES
+from playground.scenes import SCENES, TITLES
 from playground.settings import scenario_of
 from playground.trace import moments
 from playground.watched_run import WatchedRun
@@ -25,7 +26,10 @@ from tests.docs.test_replay import SCRIPTS as REPLAY
 from tests.meta.trees import ROOT
 from tests.support.chromium import Page, chromium
 
-SCRIPTS = (*REPLAY, "oracle.js", "guess.js", "playground_form.js", "playground.js")
+SCRIPTS = (
+    *REPLAY, "oracle.js", "guess.js", "code_lit_drawing.js", "code_lit.js", "playground_form.js",
+    "playground.js",
+)  # fmt: skip
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -33,22 +37,25 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def write_site(folder: Path) -> None:
-    """A page with the playground alone, and what the site has for it."""
+def write_site(
+    folder: Path, body: str | None = None, scripts_of_it: tuple[str, ...] = SCRIPTS
+) -> None:
+    """A page with the playground alone (or that body), and what the site has for it."""
     for kind in ("javascripts", "stylesheets"):
         (folder / kind).mkdir(parents=True)
         for path in (ROOT / "docs" / kind).iterdir():
             (folder / kind / path.name).write_bytes(path.read_bytes())
-    scripts = "".join(f'<script src="../javascripts/{name}"></script>' for name in SCRIPTS)
+    scripts = "".join(f'<script src="../javascripts/{name}"></script>' for name in scripts_of_it)
+    body = body or interactive.playground("crowd", "own-page")
     styles = "".join(
         f'<link rel="stylesheet" href="../stylesheets/{name}.css">'
-        for name in ("figures", "replay", "playground")
+        for name in ("figures", "replay", "playground", "code_lit")
     )
     (folder / "page").mkdir()
     (folder / "page" / "index.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<link rel="icon" href="data:,">{styles}<body data-md-color-scheme="default">'
-        f"{interactive.playground('crowd', 'own-page')}{scripts}",
+        f"{body}{scripts}",
         encoding="utf-8",
     )
 
@@ -62,6 +69,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("playground") / "site"
     write_site(folder)
+    with served(folder) as address_of_it:
+        yield address_of_it
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of a site, to which Python and the oracle are added."""
     oracle_in_site.on_post_build({"site_dir": str(folder)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -113,7 +127,7 @@ def shown(browser: Page) -> str:
 def settled(browser: Page, settings: Any) -> None:
     """Waits until these settings have been run."""
     wanted = json.dumps(dumped(settings))
-    browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}")
+    browser.until(f"document.querySelector('.playground')?.dataset.ran === {wanted}")
 
 
 def guess_a_step(browser: Page) -> None:
@@ -181,18 +195,20 @@ def test_guesses_are_checked_by_what_the_scheduler_did(browser: Page, tmp_path: 
 def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     browser.size(1400, 1200)
     browser.open(f"{site}/page/")
-    browser.until("!!document.querySelector('.playground-start')")
-    assert not [url for url in browser.requested if "oracle/" in url]  # nothing before the button
-    browser.run("document.querySelector('.playground-start').click()")
     settings: Any = json.loads(json.dumps(SCENES["crowd"]))
-    settled(browser, settings)
+    settled(browser, settings)  # as it was recorded
+    assert shown(browser) == "1 / 26"
+    assert not [url for url in browser.requested if "oracle/" in url]  # nothing before it is asked
+    browser.run("document.querySelector('.playground-start').click()")
+    browser.until("!document.querySelector('.playground-start')")
+    browser.until("document.activeElement.matches('.replay')")
     found = browser.run(
         f"window.oracle.call('playground.session', 'run', {json.dumps(settings)})"
         ".then((found) => JSON.stringify(found))"
     )
     assert found == dumped(session.run(settings))  # byte for byte
     box = "document.querySelector('.{}').getBoundingClientRect()".format
-    beside = f"{box('playground-form')}.right < {box('replay-panel')}.left"
+    beside = f"{box('playground-form')}.left > {box('replay-panel')}.right"
     assert browser.run(beside)  # so a change is seen where it is made
     press(browser, "ArrowRight", 39)  # at once: nothing has to be clicked first
     assert shown(browser) == "2 / 26"
@@ -209,6 +225,7 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     change(browser, "GPU blocks", 6)
     settings["gpu_blocks"] = 6
     settled(browser, settings)
+    assert shown(browser).startswith("2 /")  # the step that was looked at
     change(browser, "GPU blocks", 41)
     browser.until("document.querySelector('.playground-status').textContent.includes('got 41')")
     assert said(browser) == "gpu_blocks must be a whole number from 1 to 40, got 41"
@@ -223,7 +240,7 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     settled(browser, settings)
     browser.run("for (let i = 0; i < 3; i++) document.querySelector('.replay-forward').click()")
     browser.run("document.querySelector('.replay-back').click()")
-    browser.until("location.hash.includes('moment=2')")
+    browser.until("location.hash.includes('moment=3')")
     shared = browser.run("location.href")
     assert json.loads(parse_qs(urlsplit(shared).fragment)["play"][0]) == settings
 
@@ -250,7 +267,7 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     browser.open("about:blank")
     browser.open(shared)
     browser.until("!!document.querySelector('.playground')?.dataset.ran")
-    assert shown(browser).startswith("3 /")
+    assert shown(browser).startswith("4 /")
     other = {"requests": [{"prompt": "To be or"}]}
     browser.run(f"location.hash = {json.dumps(address(other, 4))}")  # pasted over the old one
     settled(browser, other)
@@ -303,6 +320,167 @@ def test_each_gpu_has_its_heads_of_every_block(browser: Page, tmp_path: Path) ->
     key = f"{seqs[0]['name']}/0"
     lit = "window.root.querySelectorAll('.replay-block.is-lit').length"
     assert browser.run(f"window.shown.show(3), window.shown.lines.highlight('{key}'), {lit}") == 3
+    assert browser.problems == []
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
+def test_the_map_comes_first_and_nothing_covers_it(
+    browser: Page, tmp_path: Path, width: int, height: int
+) -> None:
+    """Blocks can be seen before anything is pressed or scrolled."""
+    write_site(tmp_path)
+    browser.size(width, height, phone=width < 500)
+    browser.open((tmp_path / "page" / "index.html").as_uri())
+    browser.until("!!document.querySelector('.replay-block')")
+    box = "document.querySelector('{}').getBoundingClientRect()".format
+    assert browser.run(f"{box('.replay-queues')}.top") < height / 2
+    assert browser.run(f"{box('.replay-block')}.bottom") < height
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    place = "document.querySelector('.replay-block').compareDocumentPosition({})".format
+    follows = browser.run(f"{place("document.querySelector('.playground-status')")} & 4")
+    assert follows  # what is played with comes behind it
+    browser.run(
+        "document.body.innerHTML = `<div class='md-main'><div class='playground'></div>"
+        "<button class='md-top'>Back to top</button></div>`"
+    )
+    top = "getComputedStyle(document.querySelector('.md-top')).display"
+    assert browser.run(top) == "none"
+    browser.run("document.querySelector('.playground').remove()")
+    assert browser.run(top) != "none"
+
+
+SHOWN = "document.querySelector('.lit').dataset.shows === '{}'"
+
+
+def current(browser: Page) -> str:
+    """The line that the cursor is at, without its number."""
+    line = "document.querySelector('.lit-code [aria-current] code').textContent"
+    return str(browser.run(line)).strip()
+
+
+def values(browser: Page) -> str:
+    return str(browser.run("document.querySelector('.lit-code .is-now .lit-values')?.textContent"))
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_code_lights_up_line_by_line(browser: Page, site: str) -> None:
+    settings: Any = json.loads(json.dumps(SCENES["preemption"]))
+    moments_ = session.run(settings)["trace"]["moments"]
+    at = next(i for i, one in enumerate(moments_) if one["kind"] == "moved") - 1
+    browser.size(1400, 900)
+    browser.open("about:blank")
+    browser.open(f"{site}/page/{address(settings, at)}")
+    settled(browser, settings)
+    assert shown(browser) == f"{at + 1} / {len(moments_)}"
+    assert browser.run("document.querySelector('.lit').hidden")  # off until it is asked for
+    browser.run("document.querySelector('.lit-toggle input').click()")
+    browser.until(SHOWN.format(at))
+    beside = "document.querySelector('.lit').getBoundingClientRect().left"
+    assert browser.run(f"{beside} > document.querySelector('.replay-pool').offsetLeft")
+    found = lines.lit({"settings": settings, "index": at})
+    buttons = "[...document.querySelectorAll('.lit-decisions button')]"
+    said_ = browser.run(f"{buttons}.map((one) => one.textContent)")
+    assert said_ == [one["says"] for one in found["decisions"]]
+    click = next(i for i, one in enumerate(said_) if one.startswith("B is preempted"))
+    browser.run(f"{buttons}[{click}].click()")
+    assert current(browser) == "while need > state.blocks.num_free_gpu_blocks:"
+    assert values(browser).startswith("run 1 of 2need = 1state.blocks.num_free_gpu_blocks = 0")
+    assert browser.run(f"{buttons}[{click}].getAttribute('aria-current')") == "true"
+    assert browser.run("document.querySelector('.lit-live').textContent").startswith("Line ")
+    press(browser, "j", 74)
+    assert current(browser) == "if state.preempt(output) is group:"
+    press(browser, "j", 74)
+    assert current(browser) == "group = self.running.pop()"
+    path = "document.querySelector('.lit-path').textContent"
+    assert browser.run(path) == (
+        "Scheduler.schedule › schedule_unified › _advance_running › SchedulerState.preempt"
+    )
+    press(browser, "k", 75)
+    press(browser, "k", 75)
+    browser.run("document.querySelector('.lit-code').focus()")
+    press(browser, "ArrowDown", 40)
+    assert current(browser) == "if state.preempt(output) is group:"
+    assert shown(browser) == f"{at + 1} / {len(moments_)}"  # the moment stays
+    runs_of_line = "document.querySelector('.lit-code .is-now').dataset.runs"
+    assert browser.run(runs_of_line) == "1"
+    press(browser, "d", 68)
+    assert current(browser) == "if mode == 'swap' and self.blocks.can_swap_out(seq_ids):".replace(
+        "'", '"'
+    )
+
+    number = int(browser.run("document.querySelector('.lit-count').textContent").split()[0])
+    browser.until(f"location.hash.endsWith('line={number - 1}')")
+    shared, line = browser.run("location.href"), current(browser)
+    browser.open("about:blank")
+    browser.open(shared)  # opens at its moment, with its line
+    browser.until("document.querySelector('.lit')?.dataset.shows")
+    assert shown(browser) == f"{at + 1} / {len(moments_)}" and current(browser) == line
+    press(browser, "ArrowRight", 39)
+    browser.until(SHOWN.format(at + 1))
+    assert "WordMemory.begin_step" in browser.run(
+        "document.querySelector('.lit-outline').textContent"
+    )
+    for index in (0, len(moments_) - 1):
+        same = browser.run(
+            f"window.oracle.call('playground.lines', 'lit', {{settings: {json.dumps(settings)},"
+            f" index: {index}}}).then((found) => JSON.stringify(found))"
+        )
+        assert same == dumped(lines.lit({"settings": settings, "index": index}))
+    browser.size(390, 844, phone=True)
+    # A block that flies keeps its place until it has arrived.
+    browser.until("!document.querySelector('.is-ghost')")
+    browser.until("document.documentElement.scrollWidth <= 390")
+    assert browser.problems == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_fault_shows_the_rule_that_it_skips(browser: Page, site: str) -> None:
+    example = session.faults()["no copy on write"]["example"]
+    moments_ = session.run(example)["trace"]["moments"]
+    at = next(i for i, one in enumerate(moments_) if one["kind"] == "fell")
+    found = lines.lit({"settings": example, "index": at})
+    names = [one["name"] for one in found["functions"]]
+    place = next(
+        i
+        for i, event in enumerate(found["events"])
+        if names[found["calls"][event["call"]]["function"]] == "_WritesSharedBlocks._copy_on_write"
+    )
+    browser.size(1400, 900)
+    browser.open("about:blank")
+    browser.open(f"{site}/page/{address(example, at)}&line={place}")
+    browser.until(f"document.querySelector('.lit')?.dataset.shows === '{at}'")
+    assert current(browser) == "return []"
+    planted = "document.querySelector('.lit-planted')"
+    assert "BlockManager._copy_on_write" in browser.run(f"{planted}.textContent")
+    struck = browser.run(f"[...{planted}.querySelectorAll('del')].map((one) => one.textContent)")
+    assert "table.blocks[logical] = new" in [one.strip() for one in struck]
+    assert browser.problems == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_scenes_are_opened_and_left(browser: Page, site: str) -> None:
+    browser.size(1400, 900)
+    browser.open("about:blank")
+    browser.open(f"{site}/page/")
+    settled(browser, SCENES["crowd"])
+    chooser = "document.querySelector('.playground-scenes select')"
+    assert browser.run(f"{chooser}.value") == TITLES["crowd"]
+    offered = browser.run(f"[...{chooser}.options].map((one) => one.value)")
+    assert offered == ["your own", *TITLES.values()]
+    change(browser, "Scene", TITLES["adapters"])
+    settled(browser, SCENES["adapters"])
+    assert browser.run("document.querySelectorAll('[data-slot]').length") == 2
+    assert "adapter" in browser.run("document.querySelector('.playground-request').textContent")
+    change(browser, "GPU blocks", 15)
+    settled(browser, {**SCENES["adapters"], "gpu_blocks": 15})
+    assert browser.run(f"{chooser}.value") == "your own"
+    change(browser, "Scene", TITLES["devices"])
+    settled(browser, SCENES["devices"])
+    assert browser.run("!!document.querySelector('[data-rank=\"1\"]')")
     assert browser.problems == []
 
 

@@ -16,7 +16,8 @@ from playground import breaks, in_browser, session, smallest, watched_run
 from playground.breaks import BREAKS, System, system_of
 from playground.invariants import TITLES, Fell, check_memory, check_outcome, check_plan, section
 from playground.scenes import SCENES
-from playground.settings import CHOICES, NUMBERS, REQUEST, SWITCHES, scenario_of
+from playground.scenes import TITLES as TITLES_OF_SCENES
+from playground.settings import ADAPTERS, CHOICES, NUMBERS, REQUEST, SWITCHES, scenario_of
 from playground.trace import moments
 from playground.watched_run import WatchedRun
 from playground.words import PROMPTS, Ways
@@ -28,6 +29,7 @@ REQUESTS = st.fixed_dictionaries(
     optional={
         **{name: st.integers(least, most) for name, (_, least, most) in REQUEST.items()},
         "says": FEW,
+        "adapter": st.sampled_from(ADAPTERS),
     },
 )
 SETTINGS = st.fixed_dictionaries(
@@ -61,6 +63,21 @@ def test_nothing_that_is_planned_knows_how_many_devices_there_are(devices: int) 
     assert found == alone
 
 
+def test_every_scene_has_a_title() -> None:
+    assert set(TITLES_OF_SCENES) == set(SCENES)
+    assert len(set(TITLES_OF_SCENES.values())) == len(SCENES)
+
+
+def test_an_adapter_needs_a_slot_and_shares_no_block_with_another() -> None:
+    found = session.run({"requests": [{"prompt": "To be or", "adapter": "verse"}]})
+    assert found["refused"]["A"].startswith("request 'A': adapters = 1, the limit is 0")
+    says = " ".join(one["says"] for one in session.run(SCENES["adapters"])["trace"]["moments"])
+    assert "Its adapter pirate is brought to slot 1." in says
+    assert "Its adapter pirate lies in slot 1, which A uses: nothing is brought." in says
+    assert "are no hit: their keys are others." in says
+    assert "waits: its adapter french has no slot." in says
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_scenes_come_to_their_end(name: str) -> None:
     found = session.run(SCENES[name])
@@ -92,6 +109,10 @@ def test_scenes_come_to_their_end(name: str) -> None:
             "request A: n must be a whole number from 1 to 4",
         ),
         ({"requests": [{"prompt": " "}]}, "request A: prompt must be 1 to 40 words, got ' '"),
+        (
+            {"requests": [{"prompt": "a", "adapter": "latin"}]},
+            "request A: adapter must be one of '', 'pirate', 'verse', 'french', got 'latin'",
+        ),
         ({"requests": [{"prompt": 7}]}, "request A: prompt must be 1 to 40 words, got 7"),
     ],
 )
