@@ -153,7 +153,7 @@ def read_file() -> Any:
 
 
 def matrix(stored: dict[str, Any]) -> Matrix:
-    """Of 8-bit numbers, with a scale for each row.
+    """A matrix of 8-bit numbers, with a scale for each row.
 
     >>> matrix({"scales": [0.5, 2.0], "codes": base64.b64encode(bytes([1, 2, 3, 255])).decode()})
     [[0.5, 1.0], [6.0, -2.0]]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from exercises.checking import report
+from exercises.checking import verdict
 from exercises.kernels.examining import examine
 from exercises.kernels.launch import Array, Launch
 
@@ -44,7 +44,7 @@ Answer = Callable[[Array], Launch]
 
 def check(answer: Answer = launch) -> bool:
     """Print what is wrong with it; True if nothing is."""
-    return report(_test, answer)
+    return verdict(lambda: _test(answer))
 
 
 def _test(answer: Answer) -> None:

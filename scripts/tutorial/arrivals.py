@@ -98,7 +98,7 @@ class Paged:
 
 
 def played() -> dict[str, list[dict[str, Any]]]:
-    """Of each server the state after each step, until its last request has ended.
+    """The state of each server after each step, until its last request has ended.
 
     `requests` has [number, tokens stored, *where] for each that runs: the slot at which its piece
     starts, or its blocks. `served` counts the tokens of output that clients have been sent.

@@ -216,7 +216,7 @@ def steps() -> Numbers:
 
 
 def need(samples: int, watermark: int) -> Numbers:
-    """Of the request of questions 34 and 35."""
+    """The request of questions 34 and 35."""
     tokens = 6 + 11 - 1
     most = blocks_at_most(
         prompt_len=6, max_tokens=11, num_samples=samples, block_size=4, max_model_len=100
@@ -277,7 +277,7 @@ def left_to_compute() -> Numbers:
 
 
 def chunks() -> list[int]:
-    """Of a prompt of 24 beside three decodes, with a budget of 10."""
+    """A prompt of 24 beside three decodes, with a budget of 10."""
     scheduler = Scheduler(
         BlockManager(4, 60), max_num_seqs=8, max_num_batched_tokens=10, max_model_len=64
     )

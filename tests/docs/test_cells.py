@@ -54,7 +54,7 @@ IMPORTS = re.compile(r"^(?:from|import) (tests[\w.]*)", re.MULTILINE)
 
 @pytest.mark.slow
 def test_pages_are_built_where_no_test_package_is_installed() -> None:
-    """Of the project's tests they import what needs neither pytest nor Hypothesis."""
+    """Cells import those of the project's tests that need neither pytest nor Hypothesis."""
     modules = sorted({name for path in PAGES for name in IMPORTS.findall(path.read_text("utf-8"))})
     assert modules
     code = "import sys\nsys.modules['pytest'] = sys.modules['hypothesis'] = None\n"

@@ -25,7 +25,7 @@ SHADE = 0.66  # the most that replay_colours.js mixes in for a request's further
 
 
 def colours(scheme: str) -> dict[str, str]:
-    """Of the variables of a scheme: "#rrggbb" by name."""
+    """The colours of a scheme, "#rrggbb" by the variable's name."""
     found: dict[str, str] = {}
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", STYLES):
         if f'[data-md-color-scheme="{scheme}"]' in selectors:

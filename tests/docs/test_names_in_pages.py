@@ -72,7 +72,7 @@ def table_of_symptoms() -> list[list[str]]:
 
 
 def settings() -> set[str]:
-    """Of the engine, of a request and of speculation; and the server's flags."""
+    """Settings of the engine, of a request and of speculation; and the server's flags."""
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     serve_flags.add_arguments(parser)
     flags = {flag for action in parser._actions for flag in action.option_strings}

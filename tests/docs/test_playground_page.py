@@ -150,7 +150,7 @@ def guess_a_step(browser: Page) -> None:
 
 
 def fates(settings: Any) -> list[list[list[str]]]:
-    """Of each step, what becomes of each request, read off the scheduler's plans."""
+    """What becomes of each request in each step, read off the scheduler's plans."""
     run = WatchedRun(scenario_of(settings), System())
     plan, plans = run.scheduler.schedule, []
 

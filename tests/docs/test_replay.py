@@ -28,7 +28,7 @@ SCRIPTS = (
     "elements.js", "replay_colours.js", "replay_parts.js", "replay_lines.js", "replay_drawing.js",
     "replay.js",
 )  # fmt: skip
-"""Of docs/javascripts/, in the order of mkdocs.yml."""
+"""Files of docs/javascripts/, in the order of mkdocs.yml."""
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
 

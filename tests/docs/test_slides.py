@@ -27,7 +27,7 @@ def part(deck: str) -> tuple[Path, str]:
 
 
 def numbers(title: str) -> list[int]:
-    """Of "28, 29, 31 The five headings" or of "1 to 5 Title": the slides that a row is about."""
+    """The slides that a row is about: "28, 29, 31 The five headings", or "1 to 5 Title"."""
     found = re.match(r"[\d, to]*\d", title)
     assert found is not None
     ranges = [one.split(" to ") for one in found[0].split(", ")]

@@ -46,7 +46,7 @@ def settings(source: str) -> Iterator[str]:
 
 
 def methods(source: str, name: str) -> Iterator[str]:
-    """Of the class of that name, in the file."""
+    """Methods of the class of that name, in the file."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             kinds = ast.FunctionDef | ast.AsyncFunctionDef
@@ -54,7 +54,7 @@ def methods(source: str, name: str) -> Iterator[str]:
 
 
 def defined(files: dict[str, str], wanted: set[str]) -> dict[str, str]:
-    """Of these names, the first file that defines each: of PARTS, or else of any part."""
+    """The first file that defines each of these names: of PARTS, or else of any part."""
     found: dict[str, str] = {}
     place = {path: [not path.startswith(part) for part in PARTS] for path in files}
     for path in sorted(files, key=lambda path: (place[path], path)):

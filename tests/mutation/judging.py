@@ -87,7 +87,7 @@ def tests_for(mutant: Bug, reaches: list[Reach], budget_s: float) -> list[Reach]
 def _reaching(
     files: dict[str, list[Reach]], mutant: Bug, lines: set[int], is_traced: bool
 ) -> Iterator[list[Reach]]:
-    """Of each file the tests that may notice, quickest first; none of a file where none may."""
+    """The tests of each file that may notice, quickest first; none of a file where none may."""
     for tests in files.values():
         found = [one for one in tests if _runs(one, mutant, lines)]
         if found:

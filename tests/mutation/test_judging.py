@@ -68,7 +68,7 @@ def test_a_sample_draws_what_was_killed_in_the_code_as_it_is(
 
 
 def test_functions_whose_bugs_examples_killed_are_kept() -> None:
-    """Of one group of rules where the other has a survivor, or was noticed by chance."""
+    """One group of rules has it where the other has a survivor, or was noticed by chance."""
     tests = ["a.py"] * 3 + ["b.py"]
     killed = {
         "whole": [(1, "a.py"), (2, "a.py")],

@@ -52,7 +52,7 @@ def cache() -> KVCache:
 
 @given(st.lists(st.integers(0, len(model().words) - 1), min_size=1, max_size=18), st.data())
 def test_it_computes_what_the_oracle_computes(tokens: list[int], data: st.DataObject) -> None:
-    """Of any words, through any table, with the prompt cut anywhere."""
+    """Words, tables and cuts of the prompt are any."""
     table = data.draw(st.permutations(range(5)))
     cut = data.draw(st.integers(0, len(tokens) - 1))
     memory = BlockMemory(num_blocks=5, block_size=4)

@@ -146,7 +146,7 @@ def test_places_of_the_same_hash_are_told_apart(
 
 
 def test_of_those_that_end_together_the_last_one_is_the_newest() -> None:
-    """Of ids that it does not know it forgets nothing, and it goes on with those that live on."""
+    """Ids that it does not know change nothing, and it goes on with those that live on."""
     drafter = SuffixDrafter(**PLAIN | {"max_cached_requests": 1})
     asked = [DraftRequest(i, [9, 0, 1, 10 + i], 1, 1) for i in (1, 8, 3)]
     drafter.propose(asked)

@@ -142,7 +142,7 @@ def _minimax(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
 
 
 def _marked(name: str, reader: type[MarkedToolParser], marks: CallMarkers) -> ToolFormat:
-    """Of calls between markers. Kimi's ids count the calls, but any number is one."""
+    """The form of calls between markers. Kimi's ids count the calls, but any number is one."""
 
     def grammar(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
         is_kimi = marks is KIMI_K2

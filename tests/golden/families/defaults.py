@@ -27,7 +27,7 @@ _OF_THE_FILE = {"architectures", "transformers_version", "dtype", "model_type"}
 
 
 def table() -> dict[str, dict[str, Any]]:
-    """Of each case: its fields' values where config.json lacks them."""
+    """The values of each case's fields where config.json lacks them."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     found: dict[str, dict[str, Any]] = {}
