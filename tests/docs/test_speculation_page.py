@@ -62,7 +62,7 @@ PARTS = {"guess": ("guess", "verify", "keep"), "plain": ("plain",), "prompt": ("
 
 
 def frames(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The part and the step of each frame, and what the page must show, put together from the run."""
+    """The part and the step of each frame, and what the page must show, made from the run."""
     tokens = drew = 0
     for number, step in enumerate(found["steps"], 1):
         for at, part in enumerate(PARTS[step["kind"]]):

@@ -68,7 +68,7 @@ def test_a_sample_draws_what_was_killed_in_the_code_as_it_is(
 
 
 def test_functions_whose_bugs_examples_killed_are_kept() -> None:
-    """One group of rules has it where the other has a survivor, or was noticed by chance."""
+    """A group of rules with a survivor, or with a bug that was noticed by chance, is left out."""
     tests = ["a.py"] * 3 + ["b.py"]
     killed = {
         "whole": [(1, "a.py"), (2, "a.py")],
