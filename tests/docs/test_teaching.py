@@ -3,14 +3,15 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import exercises.solutions
-import exercises.top_p
-from scripts.tutorial.handed_in import check
+from exercises import chunks
+from exercises.variants import draw
+from scripts.tutorial.handed_in import SOLUTIONS, Status, check, variants_of, verdict
 from tests.docs.page_links import DOCS, dead
 from tests.docs.test_exam import questions
 from tests.meta.trees import ROOT
@@ -43,24 +44,109 @@ def test_links_lead_to_a_heading() -> None:
     assert dead(PAGE) == []
 
 
-SOLUTIONS = sorted(Path(exercises.solutions.__file__ or "").parent.glob("[a-z]*.py"))
-
-
-@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_each_exercise_can_be_handed_in(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(SOLUTIONS.glob("[a-z]*.py")), ids=lambda path: path.stem)
+def test_each_exercise_can_be_handed_in(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a file that has the answer; the file as it is given out is not right."""
-    assert check(path)
-    assert not check(path.parents[1] / path.name)
+    assert check(path) is Status.RIGHT
+    assert check(path.parents[1] / path.name) is Status.WRONG
+    assert "could not be checked" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(one.stem for one in SOLUTIONS.glob("[a-z]*.py")))
+def test_variant_0_and_three_more_are_checked(name: str) -> None:
+    kind = import_module(f"exercises.{name}").Numbers
+    for seed in range(40):
+        found = variants_of(name, seed)
+        assert found[0] == seed and 0 in found
+        assert len({draw(kind, one) for one in found}) == len(found) == (5 if seed else 4)
+
+
+def run(path: Path, *options: str) -> tuple[int, str]:
+    """The exit status of the command, and what it prints."""
+    command = [sys.executable, "-m", "scripts.tutorial.handed_in", str(path), *options]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
+    return found.returncode, found.stdout
+
+
+def given(name: str) -> str:
+    """The file of an exercise, as students get it."""
+    return (SOLUTIONS.parent / f"{name}.py").read_text("utf-8")
+
+
+def solution(name: str) -> str:
+    return (SOLUTIONS / f"{name}.py").read_text("utf-8")
 
 
 def test_a_file_s_own_check_and_helpers_do_not_count(tmp_path: Path) -> None:
     """The exit status says so; what a student adds for the answer is kept."""
-    given = Path(exercises.top_p.__file__ or "").read_text("utf-8")
     path = tmp_path / "top_p.py"
-    path.write_text(given + "\n\ndef report(*_):\n    return True\n\n\ncheck = report\n", "utf-8")
-    command = [sys.executable, "-m", "scripts.tutorial.handed_in", str(path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
-    assert found.returncode == 1 and "Not written yet" in found.stdout
-    solution = (ROOT / "exercises" / "solutions" / "top_p.py").read_text("utf-8")
-    path.write_text(given + "\n\n" + solution, "utf-8")
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=HANG_S).returncode == 0
+    own = "\n\ndef report(*_):\n    return True\n\n\ncheck = report\n"
+    path.write_text(given("top_p") + own, "utf-8")
+    status, says = run(path)
+    assert status == Status.WRONG and "Not written yet" in says
+    path.write_text(given("top_p") + "\n\n" + solution("top_p"), "utf-8")
+    status, says = run(path, "--seed", "17")
+    assert status == Status.RIGHT and says.startswith("Variant 17: p = ")
+    assert says.splitlines()[1:] == ["Right.", "Right in the variants 0, 18, 19 and 20 as well."]
+
+
+@pytest.mark.parametrize("seed", [0, 18])
+def test_a_number_that_is_written_down_is_wrong(seed: int, tmp_path: Path) -> None:
+    """Also if it is that of the student's own variant, which alone would be right."""
+    size = draw(chunks.Numbers, seed).block_size
+    path = tmp_path / "chunks.py"
+    path.write_text(solution("chunks").replace("// block_size", f"// {size}"), "utf-8")
+    assert verdict(path, "chunks", seed).status is Status.RIGHT
+    status, says = run(path, "--seed", str(seed))
+    assert status == Status.WRONG
+    assert f"Right.\nBut not in variant {variants_of('chunks', seed)[1]}, so a number" in says
+    assert "Not yet: new_blocks of its chunks" in says
+
+
+NOTHING_TO_CHECK = {
+    "exits": ("import sys\nsys.exit(0)\n", "ends the program when it is imported"),
+    "ends its process": ("import os\nos._exit(0)\n", "the program ended before the check did"),
+    "says that it is right": ("print('Right.')\n", "does not define keep_top_p"),
+    "is empty": ("", "does not define keep_top_p"),
+    "is no Python": ("def keep_top_p(:\n", "cannot be imported: SyntaxError"),
+    "fails": ("import nothing_of_this_name\n", "cannot be imported: ModuleNotFoundError"),
+    "exits when it is called": (
+        "import sys\n\n\ndef keep_top_p(*_):\n    sys.exit(0)\n",
+        "the answer ends the program",
+    ),
+}
+"""By what a file does: the file, and what is said of it."""
+
+
+@pytest.mark.parametrize("what", NOTHING_TO_CHECK)
+def test_a_file_without_an_answer_is_no_wrong_answer(what: str, tmp_path: Path) -> None:
+    text, why = NOTHING_TO_CHECK[what]
+    path = tmp_path / "top_p.py"
+    path.write_text(text, "utf-8")
+    status, says = run(path)
+    assert status == Status.UNCHECKED and says.startswith("top_p.py could not be checked: ")
+    assert why in says and "Right" not in says
+
+
+def test_a_missing_file_is_no_wrong_answer(tmp_path: Path) -> None:
+    status, says = run(tmp_path / "top_p.py")
+    assert status == Status.UNCHECKED and "cannot be read: No such file" in says
+
+
+def test_the_exercise_is_named_by_the_file_or_by_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "anna_admission.py"
+    path.write_text(solution("admission"), "utf-8")
+    assert run(path)[0] == Status.RIGHT
+    other = path.rename(tmp_path / "anna.py")
+    assert run(other, "--exercise", "admission")[0] == Status.RIGHT
+    for options in ((), ("--exercise", "checking")):
+        status, says = run(other, *options)
+        assert status == Status.UNCHECKED and "which exercise this is" in says
+
+
+def test_the_functions_alone_can_be_handed_in(tmp_path: Path) -> None:
+    """As they stand in the page, without what the exercise gives: `Chunk`, `Sequence`."""
+    found = solution("chunks").partition("from exercises.chunks import Answer, Chunk\n")[2]
+    path = tmp_path / "chunks.py"
+    path.write_text(found.partition("ANSWER")[0], "utf-8")
+    assert run(path)[0] == Status.RIGHT
