@@ -111,7 +111,7 @@ def during(**seconds: float) -> str:
 
 
 def when_full(report: Report) -> Usage:
-    """Averages while somebody waited for memory; over all the time if that was rare."""
+    """Averages while a request waited for memory; over all of the time if that was rare."""
     full = report.crowded.seconds > 0.1 * report.always.seconds
     return report.crowded.usage if full else report.always.usage
 
@@ -121,6 +121,6 @@ BEAM_ASSUMPTION = (
     "drawn from [1, 3] for each beam and step. No output ends before the length of the trace."
 )
 FULL_ASSUMPTION = (
-    "Averaged over the time in which somebody waited for memory (over all of the time where that "
-    "was less than a tenth)."
+    "The average covers only steps in which a request waits for memory; if these are under a tenth "
+    "of the run, it covers the whole run."
 )

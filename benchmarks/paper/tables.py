@@ -34,9 +34,14 @@ def _distance(row: Row) -> str | None:
 
 
 def number_with_unit(value: float, unit: str) -> str:
-    """Two digits, or all of those before the point: nothing here is known better."""
-    number = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    """As rounded; four digits for requests at a time, as the paper has them."""
+    number = f"{value:.4g}" if unit == "requests" else rounded(value)
     return f"{number}{unit}" if unit == "×" else f"{number} {unit}"
+
+
+def rounded(value: float) -> str:
+    """Two digits, or all of those before the point: nothing here is known better."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _command(key: str) -> str:

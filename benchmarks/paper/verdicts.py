@@ -54,7 +54,7 @@ def _row(figure: dict[str, Any], main: str) -> str:
     about = "≈ " if row["read_off"] else ""
     cells = (
         f"{figure['source']}, {figure['kind']}", main, ours, f"{about}{papers}",
-        f"{row['distance_percent'] + 0.0:+.0f} %", _range(figure),
+        f"{row['distance_percent'] + 0.0:+.1f} %", _range(figure),
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

@@ -12,6 +12,7 @@ PRINTED = re.compile(r'^```text title="prints"\n(.*?)^```$', re.MULTILINE | re.D
 REPEATED = {
     "scheduler": "66729 111834",
     "beside-orca": "20.9 1.2 5.0 2.1 9.0 2.3 11.9 26.5 46.8 264 642 2.5",
+    "reproducing-the-paper": "30.9 42.3 186.1 139.3",
     "why-cache": "4.8 7.3 32 123 295 153",
     "why-memory": "15728 45",
 }

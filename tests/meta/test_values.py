@@ -38,6 +38,13 @@ def test_a_page_without_its_result_is_an_error(
         on_page_markdown("It takes {{ value nothing }} ms.")
 
 
+def _distances(figure: str, name: str, unit: str) -> list[float]:
+    """From the paper, in percent."""
+    rows = report.load_result("paper")["result"][figure]["rows"]
+    found = [row for row in rows if row["what"].startswith(name) and row["unit"] == unit]
+    return [abs(float(row["distance_percent"])) for row in found]
+
+
 def test_what_is_said_of_them_is_so() -> None:
     """The pages' own conclusions, should a new measurement turn one over."""
 
@@ -48,4 +55,5 @@ def test_what_is_said_of_them_is_so() -> None:
     assert number("cache_copy_ms") > number("decode_ms"), "jax-engine.md: copying costs more"
     assert number("prompt_ms") > 5 * number("decode_ms"), "chunked-prefill.md: a pause"
     assert number("prefix_over_vllm") > 1, "prefix-caching.md: times vLLM's"
+    assert number("paper_off_13") >= max(_distances("13", "ShareGPT", "requests"))
     assert number("samples_save_measured") < number("alpaca_samples_save_simulated")
