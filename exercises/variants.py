@@ -1,4 +1,6 @@
-"""Variants of a task: a seed changes its numbers, so that two students do not have the same ones.
+"""Variants of a task: a seed changes its numbers, so that students who sit together have others.
+
+Where there are few numbers to choose from, two seeds may give the same variant.
 
 A task's `Numbers` has a default for each of its numbers, and what else it may be. Variant 0 has the
 defaults, as the pages do. In any other variant no number is the default, so an answer in which one

@@ -25,6 +25,10 @@ PATHS = {
         "attention", "kernel-ladder", "pallas-line-by-line", "triton-line-by-line",
         "mosaic-line-by-line", "kernel-puzzles", "add-a-kernel",
     ),
+    "A teacher, before a lesson: what to show, to ask and to set": (
+        "teaching", "why-cache", "why-memory", "blocks-by-hand", "playground", "scheduler",
+        "swap-or-recompute", "beside-orca", "virtual-memory", "slides", "exam", "exercises",
+    ),
     "A weekend: all of it": (),
 }  # fmt: skip
 """Pages of each path; none: all."""

@@ -40,7 +40,7 @@
   function field(root) {
     if (!window.oracle.supported) return;
     const input = h("input", { type: "number", min: 0, max: MOST, step: 1, value: seed(), oninput: () => choose(input) });
-    root.append(h("label", {}, h("span", {}, "Variant"), input), h("span", {}, `0 to ${MOST}: each has other numbers, and a check says which.`));
+    root.append(h("label", {}, h("span", {}, "Variant"), input), h("span", {}, `0 to ${MOST}. The check says which numbers a variant has.`));
   }
 
   function fill(root) {

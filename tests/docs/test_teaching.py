@@ -11,6 +11,10 @@ import pytest
 
 from exercises import chunks
 from exercises.variants import draw
+from playground import session
+from playground.scenes import SCENES, TITLES
+from scripts.contents import PATHS
+from scripts.exercise_cell import parts
 from scripts.tutorial.handed_in import SOLUTIONS, Status, check, variants_of, verdict
 from tests.docs.page_links import DOCS, dead
 from tests.docs.test_exam import questions
@@ -26,6 +30,26 @@ def test_the_lesson_has_75_minutes() -> None:
     times = [(int(start), int(end)) for start, end in rows]
     assert [start for start, _ in times] == [0, *(end for _, end in times[:-1])]
     assert times[-1][1] == 75
+
+
+def test_each_question_of_the_lesson_has_an_answer() -> None:
+    asked = re.findall(r"^\| \d+ to \d+ \| .+ \| (.+?)[?] \|$", TEXT, re.MULTILINE)
+    answers = re.findall(r"^    \d\. \*(.+?)[?]\*", TEXT, re.MULTILINE)
+    assert len(asked) == len(answers) == 8
+
+
+def test_the_fault_that_is_shown_falls_where_the_answer_says() -> None:
+    assert TITLES["sharing"] == "Three samples of one prompt"
+    fell = session.run({**SCENES["sharing"], "breaks": ["no copy on write"]})["fell"]
+    assert (fell["invariant"], fell["step"]) == ("I10", 2)
+    assert fell["says"].startswith("A1 writes position 7 into block")
+    assert session.run(SCENES["sharing"])["fell"] is None
+
+
+def test_the_teacher_s_way_has_the_lesson_s_pages() -> None:
+    (way,) = [names for title, names in PATHS.items() if title.startswith("A teacher")]
+    lesson = TEXT.partition("\n| 0 to 5")[2].partition("\n\n")[0]
+    assert way[0] == "teaching" and {*re.findall(r"\(([\w-]+)\.md", lesson)} < {*way}
 
 
 def test_three_sheets_name_exercises_and_questions_that_exist() -> None:
@@ -45,10 +69,15 @@ def test_links_lead_to_a_heading() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SOLUTIONS.glob("[a-z]*.py")), ids=lambda path: path.stem)
-def test_each_exercise_can_be_handed_in(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a file that has the answer; the file as it is given out is not right."""
+def test_each_exercise_can_be_handed_in(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a file that has the answer; the file as it is given out is not right, nor the page's."""
     assert check(path) is Status.RIGHT
     assert check(path.parents[1] / path.name) is Status.WRONG
+    in_page = tmp_path / f"anna_{path.name}"
+    in_page.write_text(parts(path.stem)["code"], "utf-8")
+    assert check(in_page) is Status.WRONG
     assert "could not be checked" not in capsys.readouterr().out
 
 
