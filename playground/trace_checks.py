@@ -27,7 +27,8 @@ SENTENCES = {
     "free list once.",
     "I10": "No write goes to a block with more than one reference.",
     "I11": "Copy destinations are distinct, are in use, and are not sources.",
-    "I12": "A fork changes references only; siblings share content up to where they diverge.",
+    "I12": "A fork changes references only; sequences of one request have equal content up to "
+    "their first different token.",
     "I13": "Content: after a replay of swap-ins, swap-outs, copies and writes, slot p of a "
     "sequence holds `tokens[:p+1]`.",
     "I14": "Swapping out and in changes nothing but the blocks' numbers; sharing is kept.",
@@ -132,18 +133,21 @@ def _once(_: Replayed, step: Step) -> Said:
 
 def _device(state: Replayed, step: Step) -> Said:
     queues, on_cpu = step["queues"], step.get("cpu_tables", {})
-    for name in {*step["tables"], *on_cpu}:
-        known = state.seqs.get(name)
-        if known is None or known.ended:
-            yield f"{name} has a table, and {'is unknown' if known is None else 'has ended'}"
+    for name in {**step["tables"], **on_cpu}:
+        request = state.request_of(name)
+        if request is None:
+            yield f"{name} has a table, and was never scheduled, forked or started"
+        elif name in state.seqs and state.seqs[name].ended:
+            yield f"{name} has a table, and has ended"
         elif name in step["tables"] and name in on_cpu:
             yield f"{name} has a table on the GPU and one on the CPU"
-        elif name in step["tables"] and known.request not in queues["running"]:
+        elif name in step["tables"] and request not in queues["running"]:
             yield f"{name} has a table on the GPU, and does not run"
-        elif name in on_cpu and known.request not in queues.get("swapped", []):
+        elif name in on_cpu and request not in queues.get("swapped", []):
             yield f"{name} has a table on the CPU, and is not swapped out"
     for request in queues["running"]:
-        if not any(seq in step["tables"] for seq, _ in state.of_request(request)):
+        own = [seq for seq, _ in state.of_request(request)] or [request]
+        if not any(seq in step["tables"] for seq in own):
             yield f"{request} runs, and has no table on the GPU"
 
 
