@@ -87,6 +87,18 @@ def loses_a_free_block(trace: Trace, at: int) -> None:
     trace["steps"][at]["free"].pop()
 
 
+def counts_one_more_on_the_cpu(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_refs"][-1] += 1
+
+
+def frees_a_held_cpu_block(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_free"].append(next(iter(trace["steps"][at]["cpu_tables"].values()))[0])
+
+
+def loses_a_free_cpu_block(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_free"].pop()
+
+
 def has_a_block_twice(trace: Trace, at: int) -> None:
     table = next(table for table in trace["steps"][at]["tables"].values() if len(table) > 1)
     table[0] = table[1]
@@ -210,6 +222,9 @@ CASES = [
     ("I2", "crowd", middle, frees_a_held_block),
     ("I2", "crowd", at_first, loses_a_free_block),
     ("I3", "crowd", at_first, loses_a_free_block),
+    ("I1", "preemption", first("swap_out"), counts_one_more_on_the_cpu),
+    ("I2", "preemption", first("swap_out"), frees_a_held_cpu_block),
+    ("I3", "preemption", at_first, loses_a_free_cpu_block),
     ("I4", "crowd", middle, has_a_block_twice),
     ("I5", "crowd", middle, keeps_the_table_of_who_waits),
     ("I6", "blocks", at_first, takes_one_block_more),
