@@ -494,7 +494,7 @@ def test_a_reader_that_stops_reading_sees_the_verdict_and_no_traceback(
     file.write_text(json.dumps(trace), encoding="utf-8")
     reads, writes = os.pipe()
     os.close(reads)
-    command = [sys.executable, "-m", "playground.check_trace", str(file)]
+    command = [sys.executable, "-S", "-m", "playground.check_trace", str(file)]  # no package
     ran = subprocess.run(
         command, cwd=ROOT, stdout=writes, stderr=subprocess.PIPE, timeout=HANG_S, check=False
     )
@@ -507,6 +507,22 @@ def test_the_command_explains_its_exit_codes(capsys: pytest.CaptureFixture[str])
         check_trace.main(["--help"])
     said = capsys.readouterr().out
     assert all(f"{code}: " in said for code in (0, 1, 2))
+
+
+def test_the_example_of_the_page_is_seen_with_its_fields_alone(tmp_path: Path) -> None:
+    """Two requests share a block, one holder is forgotten, and then nobody can see it."""
+    page = (ROOT / "docs" / "tutorial" / "your-trace.md").read_text("utf-8")
+    page = page[page.index("## Two requests") : page.index("## Every field")]
+    cells: dict[str, Any] = {"check": check, "report": check_trace.report}
+    for cell in re.findall(r"^```python\n(.+?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(cell, cells)
+    assert fell(cells["shared"]) == {} and {"I1", "I2"} <= set(check(cells["shared"])["checked"])
+    assert fell(cells["forgotten"]) == {"I1": 2, "I2": 3}
+    for name, code in (("shared", 0), ("forgotten", 1), ("blind", 0)):
+        file = tmp_path / "trace.json"
+        file.write_text(json.dumps(cells[name]), encoding="utf-8")
+        assert check_trace.main([str(file)]) == code
+    assert {"I1", "I2", "I3"} <= set(check(cells["blind"])["not_checked"])
 
 
 EXAMPLES: dict[str, dict[str, int]] = {
