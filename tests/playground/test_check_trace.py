@@ -518,6 +518,9 @@ def test_the_example_of_the_page_is_seen_with_its_fields_alone(tmp_path: Path) -
         exec(cell, cells)
     assert fell(cells["shared"]) == {} and {"I1", "I2"} <= set(check(cells["shared"])["checked"])
     assert fell(cells["forgotten"]) == {"I1": 2, "I2": 3}
+    wrong_hit = copy.deepcopy(cells["shared"])
+    wrong_hit["requests"][1]["prompt"][0] += 1
+    assert fell(wrong_hit)["I13"] == 2
     for name, code in (("shared", 0), ("forgotten", 1), ("blind", 0)):
         file = tmp_path / "trace.json"
         file.write_text(json.dumps(cells[name]), encoding="utf-8")
