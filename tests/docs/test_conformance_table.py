@@ -13,7 +13,7 @@ ROWS = {yours: columns for yours, *columns in ROW.findall(PAGE)}
 
 
 def numbers(text: str) -> set[int]:
-    """Of `I5, I15 to I20`, 5 and 15 to 20."""
+    """All numbers that a row names, those of its ranges included."""
     found: set[int] = set()
     for first, last in re.findall(r"\bI(\d+)(?: to I(\d+))?", text):
         found |= set(range(int(first), int(last or first) + 1))

@@ -310,7 +310,7 @@ def one_block(queues: dict[str, list[str]], holder: str) -> dict[str, int]:
 
 
 def test_a_request_that_was_never_scheduled_may_hold_blocks_while_it_runs() -> None:
-    """Nothing is computed, which is I20; the table of a running request is no fault."""
+    """A step that computes nothing is a fault; the table of a running request is none."""
     running: dict[str, list[str]] = {"waiting": [], "running": ["B"]}
     assert one_block(running, "B") == {"I20": 1}
     assert "I5" in one_block({"waiting": ["B"], "running": []}, "B")
@@ -324,7 +324,7 @@ def test_a_table_of_nobody_is_named_by_what_never_happened() -> None:
     assert i5["says"] == "nobody has a table, and was never scheduled, forked or started"
 
 
-def test_i9_is_checked_only_where_the_last_free_list_is_told() -> None:
+def test_leaks_at_the_end_are_checked_only_where_the_last_free_list_is_told() -> None:
     trace = copy.deepcopy(ALL["crowd"])
     del trace["end"]["free"]
     assert "I9" in check(trace)["not_checked"]

@@ -94,12 +94,12 @@ LIMITS = {"watermark_blocks": 9, "max_num_seqs": 1, "max_num_batched_tokens": 1}
 
 
 @pytest.mark.parametrize(("limit", "value"), LIMITS.items())
-def test_each_limit_of_i18_is_held_and_forgotten_with_its_field(limit: str, value: int) -> None:
+def test_each_limit_is_held_and_forgotten_with_its_field(limit: str, value: int) -> None:
     trace = {**ALL["crowd"], limit: value}
     assert "I18" in fell(trace) and "I18" not in fell(without(trace, limit))
 
 
-def test_another_policy_lets_i17_be() -> None:
+def test_another_policy_lets_the_order_be() -> None:
     assert "I17" in check(without(ALL["crowd"], "policy"))["checked"]
     assert "I17" in check({**ALL["crowd"], "policy": "priority"})["not_checked"]
 
