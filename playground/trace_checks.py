@@ -27,7 +27,8 @@ SENTENCES = {
     "free list once.",
     "I10": "No write goes to a block with more than one reference.",
     "I11": "Copy destinations are distinct, are in use, and are not sources.",
-    "I12": "A fork changes references only; siblings share content up to where they diverge.",
+    "I12": "A fork changes references only; sequences of one request have equal content up to "
+    "their first different token.",
     "I13": "Content: after a replay of swap-ins, swap-outs, copies and writes, slot p of a "
     "sequence holds `tokens[:p+1]`.",
     "I14": "Swapping out and in changes nothing but the blocks' numbers; sharing is kept.",
@@ -70,24 +71,51 @@ class Check:
     when: Callable[[Replayed, Step], bool] = lambda _, step: True
 
 
-def _holders(step: Step) -> Counter[int]:
-    return Counter(block for table in step["tables"].values() for block in set(table))
+def _holders(tables: Mapping[str, list[int]]) -> Counter[int]:
+    return Counter(block for table in tables.values() for block in set(table))
 
 
 def _reserved(state: Replayed) -> set[int]:
     return set(state.trace.get("reserved_blocks", []))
 
 
+@dataclass(frozen=True)
+class Pool:
+    """Blocks of one device as a step shows them.
+
+    Attributes:
+        free, refs: The free list and the reference counts; None where the trace lacks them.
+    """
+
+    name: str
+    size: int
+    held: Counter[int]
+    free: list[int] | None
+    refs: list[int] | None
+    reserved: set[int]
+
+    def blocks(self) -> list[int]:
+        """All that are ever handed out."""
+        return [block for block in range(self.size) if block not in self.reserved]
+
+    def count(self, block: int) -> int:
+        return self.held[block] if self.refs is None else self.refs[block]
+
+
+def _pools(state: Replayed, step: Step) -> Iterator[Pool]:
+    trace, reserved = state.trace, _reserved(state)
+    held, on_cpu = _holders(step["tables"]), _holders(step.get("cpu_tables", {}))
+    yield Pool("block", trace["num_gpu_blocks"], held, step.get("free"), step.get("refs"), reserved)
+    size, free, refs = trace.get("num_cpu_blocks", 0), step.get("cpu_free"), step.get("cpu_refs")
+    yield Pool("CPU block", size, on_cpu, free, refs, set())
+
+
 def _counts(state: Replayed, step: Step) -> Said:
-    held = _holders(step)
-    for block, count in enumerate(step["refs"]):
-        if count != held[block] and block not in _reserved(state):
-            yield f"block {block} counts {count}, and is in {_tables(held[block])}"
-    if "cpu_refs" in step:
-        on_cpu = Counter(b for table in step.get("cpu_tables", {}).values() for b in set(table))
-        for block, count in enumerate(step["cpu_refs"]):
-            if count != on_cpu[block]:
-                yield f"CPU block {block} counts {count}, and is in {_tables(on_cpu[block])}"
+    for pool in _pools(state, step):
+        for block in pool.blocks():
+            if pool.count(block) != pool.held[block]:
+                found = _tables(pool.held[block])
+                yield f"{pool.name} {block} counts {pool.count(block)}, and is in {found}"
 
 
 def _tables(number: int) -> str:
@@ -95,32 +123,27 @@ def _tables(number: int) -> str:
 
 
 def _free(state: Replayed, step: Step) -> Said:
-    held = _holders(step)
-    free: Counter[int] = Counter(step["free"])
-    refs = step.get("refs")
-    for block in range(state.trace["num_gpu_blocks"]):
-        if block in _reserved(state):
-            continue
-        count = held[block] if refs is None else refs[block]
-        if free[block] > 1:
-            yield f"block {block} is {free[block]} times in the free list"
-        elif free[block] and held[block]:
-            yield f"block {block} is free, and in {_tables(held[block])}"
-        elif bool(free[block]) != (count == 0):
-            is_so = "free" if free[block] else "not free"
-            yield f"block {block} is {is_so}, with a count of {count}"
+    for pool in _pools(state, step):
+        times: Counter[int] = Counter(pool.free or [])
+        for block in [] if pool.free is None else pool.blocks():
+            name, count = f"{pool.name} {block}", pool.count(block)
+            if times[block] > 1:
+                yield f"{name} is {times[block]} times in the free list"
+            elif times[block] and pool.held[block]:
+                yield f"{name} is free, and in {_tables(pool.held[block])}"
+            elif bool(times[block]) != (count == 0):
+                yield f"{name} is {'free' if times[block] else 'not free'}, with a count of {count}"
 
 
 def _sum(state: Replayed, step: Step) -> Said:
-    held = _holders(step)
-    refs = step.get("refs")
-    size, reserved = state.trace["num_gpu_blocks"], _reserved(state)
-    used = [b for b in range(size) if b not in reserved and (held[b] if refs is None else refs[b])]
-    if len(step["free"]) + len(used) != size - len(reserved):
-        yield (
-            f"{len(step['free'])} free and {len(used)} referenced blocks are not the "
-            f"{size - len(reserved)} of the pool"
-        )
+    for pool in _pools(state, step):
+        used = sum(1 for block in pool.blocks() if pool.count(block))
+        size = len(pool.blocks())
+        if pool.free is not None and len(pool.free) + used != size:
+            yield (
+                f"{len(pool.free)} free and {used} referenced {pool.name}s are not the {size} of "
+                "the pool"
+            )
 
 
 def _once(_: Replayed, step: Step) -> Said:
@@ -132,18 +155,21 @@ def _once(_: Replayed, step: Step) -> Said:
 
 def _device(state: Replayed, step: Step) -> Said:
     queues, on_cpu = step["queues"], step.get("cpu_tables", {})
-    for name in {*step["tables"], *on_cpu}:
-        known = state.seqs.get(name)
-        if known is None or known.ended:
-            yield f"{name} has a table, and {'is unknown' if known is None else 'has ended'}"
+    for name in {**step["tables"], **on_cpu}:
+        request = state.request_of(name)
+        if request is None:
+            yield f"{name} has a table, and was never scheduled, forked or started"
+        elif name in state.seqs and state.seqs[name].ended:
+            yield f"{name} has a table, and has ended"
         elif name in step["tables"] and name in on_cpu:
             yield f"{name} has a table on the GPU and one on the CPU"
-        elif name in step["tables"] and known.request not in queues["running"]:
+        elif name in step["tables"] and request not in queues["running"]:
             yield f"{name} has a table on the GPU, and does not run"
-        elif name in on_cpu and known.request not in queues.get("swapped", []):
+        elif name in on_cpu and request not in queues.get("swapped", []):
             yield f"{name} has a table on the CPU, and is not swapped out"
     for request in queues["running"]:
-        if not any(seq in step["tables"] for seq, _ in state.of_request(request)):
+        own = [seq for seq, _ in state.of_request(request)] or [request]
+        if not any(seq in step["tables"] for seq in own):
             yield f"{request} runs, and has no table on the GPU"
 
 
@@ -184,7 +210,7 @@ def _others(
 
 
 def _copies(_: Replayed, step: Step) -> Said:
-    held = _holders(step)
+    held = _holders(step["tables"])
     sources = {source for source, _ in step["copies"]}
     for target, count in Counter(target for _, target in step["copies"]).items():
         if count > 1:

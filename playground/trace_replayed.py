@@ -97,6 +97,12 @@ class Replayed:
             if known.request == name and not known.ended:
                 yield seq, known
 
+    def request_of(self, seq: str) -> str | None:
+        """A request that has arrived and was never scheduled stands for its first sequence."""
+        if seq in self.seqs:
+            return self.seqs[seq].request
+        return seq if seq in self.arrived else None
+
     def unfinished(self) -> list[str]:
         """Requests that have arrived, and have a sequence that has not ended, or none yet."""
         names = {known.request for known in self.seqs.values()}

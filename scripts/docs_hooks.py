@@ -9,6 +9,7 @@
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
     {{ paste_trace }}                      a reader's own trace, checked in the page
+    {{ trace_fields }}                     a row for each field of such a trace
     {{ package_map reference }}            a line for each file of a folder
     {{ faults }}                           a table of playground/breaks.py
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it
@@ -48,6 +49,7 @@ from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, referen
 from scripts.interactive import INTERACTIVE
 from scripts.line_breaks import break_lines
 from scripts.package_map import package_map
+from scripts.trace_fields import trace_fields
 
 # Threads of XLA: an interpreted Mosaic kernel in a page takes one for each warpgroup, or it hangs.
 os.environ.setdefault("NPROC", "4")
@@ -223,7 +225,16 @@ def value(name: str) -> str:
     return VALUES[name]()
 
 
-FROM_CODE = (source, figure, contents, chapters, package_map, replay, *INTERACTIVE)
+FROM_CODE = (
+    source,
+    figure,
+    contents,
+    chapters,
+    package_map,
+    trace_fields,
+    replay,
+    *INTERACTIVE,
+)
 FROM_RESULTS = (
     measured,
     compared,
@@ -244,7 +255,9 @@ def with_code_and_results(markdown: str) -> str:
     def made(match: re.Match[str]) -> str:
         return match[0] if match[0] == OUTPUT else DIRECTIVES[match[1]](*match[2].split())
 
-    read = "|".join(one.__name__ for one in (source, chapters, package_map, *FROM_RESULTS))
+    read = "|".join(
+        one.__name__ for one in (source, chapters, package_map, trace_fields, *FROM_RESULTS)
+    )
     parts = re.sub(rf"^{{{{ (?!(?:{read}|output)\b).* }}}}$", "", markdown, flags=re.MULTILINE)
     return DIRECTIVE.sub(made, VALUE.sub(lambda match: value(match[1]), parts))
 

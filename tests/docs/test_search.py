@@ -22,6 +22,8 @@ SEARCHES = {
     "continuous batching": "tutorial/scheduler",
     "iteration-level scheduling": "tutorial/scheduler",
     "watermark": "tutorial/scheduler",
+    "your block manager": "conformance",
+    "your scheduler": "conformance",
     "buddy allocator": "tutorial/beside-orca",
     "preemption": "tutorial/swap-or-recompute",
     "copy-on-write": "tutorial/sharing",

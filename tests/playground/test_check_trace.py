@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from playground.settings import SettingError
 from playground.trace_checks import NEVER, SENTENCES, section
 from tests.meta.trees import ROOT
 from tests.playground.test_session import SETTINGS
+from tests.support.patience import HANG_S
 
 TRACES = ROOT / "examples" / "traces"
 ALL = {name: own_trace(settings) for name, settings in SCENES.items()}
@@ -81,6 +85,18 @@ def frees_a_held_block(trace: Trace, at: int) -> None:
 
 def loses_a_free_block(trace: Trace, at: int) -> None:
     trace["steps"][at]["free"].pop()
+
+
+def counts_one_more_on_the_cpu(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_refs"][-1] += 1
+
+
+def frees_a_held_cpu_block(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_free"].append(next(iter(trace["steps"][at]["cpu_tables"].values()))[0])
+
+
+def loses_a_free_cpu_block(trace: Trace, at: int) -> None:
+    trace["steps"][at]["cpu_free"].pop()
 
 
 def has_a_block_twice(trace: Trace, at: int) -> None:
@@ -206,6 +222,9 @@ CASES = [
     ("I2", "crowd", middle, frees_a_held_block),
     ("I2", "crowd", at_first, loses_a_free_block),
     ("I3", "crowd", at_first, loses_a_free_block),
+    ("I1", "preemption", first("swap_out"), counts_one_more_on_the_cpu),
+    ("I2", "preemption", first("swap_out"), frees_a_held_cpu_block),
+    ("I3", "preemption", at_first, loses_a_free_cpu_block),
     ("I4", "crowd", middle, has_a_block_twice),
     ("I5", "crowd", middle, keeps_the_table_of_who_waits),
     ("I6", "blocks", at_first, takes_one_block_more),
@@ -274,6 +293,41 @@ def test_i12_siblings_share_what_they_have_in_common() -> None:
         "steps": steps,
     }
     assert fell(trace)["I12"] == 3
+
+
+def one_block(queues: dict[str, list[str]], holder: str) -> dict[str, int]:
+    """What falls where somebody holds a block and nothing is computed."""
+    step = {"arrived": ["B"], "scheduled": [], "tables": {holder: [0]}, "queues": queues}
+    return fell(
+        {
+            "engine": {"name": "by hand", "version": "1"},
+            "block_size": 2,
+            "num_gpu_blocks": 2,
+            "requests": [{"id": "B", "prompt": [1, 2]}],
+            "steps": [step],
+        }
+    )
+
+
+def test_a_request_that_was_never_scheduled_may_hold_blocks_while_it_runs() -> None:
+    """A step that computes nothing is a fault; the table of a running request is none."""
+    running: dict[str, list[str]] = {"waiting": [], "running": ["B"]}
+    assert one_block(running, "B") == {"I20": 1}
+    assert "I5" in one_block({"waiting": ["B"], "running": []}, "B")
+    assert "I5" in one_block(running, "B2")
+
+
+def test_a_table_of_nobody_is_named_by_what_never_happened() -> None:
+    trace = copy.deepcopy(ALL["crowd"])
+    trace["steps"][0]["tables"]["nobody"] = [trace["steps"][0]["free"][0]]
+    [i5] = [one for one in check(trace)["fell"] if one["invariant"] == "I5"]
+    assert i5["says"] == "nobody has a table, and was never scheduled, forked or started"
+
+
+def test_leaks_at_the_end_are_checked_only_where_the_last_free_list_is_told() -> None:
+    trace = copy.deepcopy(ALL["crowd"])
+    del trace["end"]["free"]
+    assert "I9" in check(trace)["not_checked"]
 
 
 @given(st.sampled_from(sorted(ALL)), st.data())
@@ -427,6 +481,51 @@ def test_the_command_names_what_fell(tmp_path: Path, capsys: pytest.CaptureFixtu
     none.write_text("{}", encoding="utf-8")
     assert check_trace.main([str(none)]) == 2
     assert "the trace lacks 'engine'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_reader_that_stops_reading_sees_the_verdict_and_no_traceback(
+    tmp_path: Path, broken: bool
+) -> None:
+    trace = copy.deepcopy(ALL["crowd"])
+    if broken:
+        counts_one_more(trace, 4)
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(trace), encoding="utf-8")
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-S", "-m", "playground.check_trace", str(file)]  # no package
+    ran = subprocess.run(
+        command, cwd=ROOT, stdout=writes, stderr=subprocess.PIPE, timeout=HANG_S, check=False
+    )
+    os.close(writes)
+    assert (ran.stderr, ran.returncode) == (b"", int(broken))
+
+
+def test_the_command_explains_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        check_trace.main(["--help"])
+    said = capsys.readouterr().out
+    assert all(f"{code}: " in said for code in (0, 1, 2))
+
+
+def test_the_example_of_the_page_is_seen_with_its_fields_alone(tmp_path: Path) -> None:
+    """Two requests share a block, one holder is forgotten, and then nobody can see it."""
+    page = (ROOT / "docs" / "tutorial" / "your-trace.md").read_text("utf-8")
+    page = page[page.index("## Two requests") : page.index("## Every field")]
+    cells: dict[str, Any] = {"check": check, "report": check_trace.report}
+    for cell in re.findall(r"^```python\n(.+?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(cell, cells)
+    assert fell(cells["shared"]) == {} and {"I1", "I2"} <= set(check(cells["shared"])["checked"])
+    assert fell(cells["forgotten"]) == {"I1": 2, "I2": 3}
+    wrong_hit = copy.deepcopy(cells["shared"])
+    wrong_hit["requests"][1]["prompt"][0] += 1
+    assert fell(wrong_hit)["I13"] == 2
+    for name, code in (("shared", 0), ("forgotten", 1), ("blind", 0)):
+        file = tmp_path / "trace.json"
+        file.write_text(json.dumps(cells[name]), encoding="utf-8")
+        assert check_trace.main([str(file)]) == code
+    assert {"I1", "I2", "I3"} <= set(check(cells["blind"])["not_checked"])
 
 
 EXAMPLES: dict[str, dict[str, int]] = {

@@ -9,6 +9,7 @@ counts; and steps planned ahead or not. Outputs are tokens, reasons, log-probabi
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -126,6 +127,31 @@ def crowded(
     for served in pair.served:
         assert len(served.output.outputs) == served.request.given["n"]
     return pair.engine.debug_state().stats
+
+
+class InNumpyButWrong(InNumpy):
+    """An engine whose outputs lack their last token."""
+
+    def step(self) -> list[Any]:
+        outputs = super().step()
+        for output in outputs:
+            output.outputs = [replace(one, token_ids=one.token_ids[:-1]) for one in output.outputs]
+        return outputs
+
+
+@pytest.mark.parametrize("adapter", [InNumpy, InNumpyButWrong])
+def test_another_engine_stands_in_the_engine_s_place(adapter: type[InNumpy]) -> None:
+    """As docs/conformance.md says, its steps need not be the reference's; its tokens must."""
+    settings = CACHED | {"enable_chunked_prefill": True}
+    (_, other), (_, reference) = build_pair(FEW, **settings), build_pair(FEW, **settings)
+    pair = SideBySide(adapter(other), InNumpy(reference), oracle_for(FEW), exact=False)
+    service = Service(pair, [suited(one, FEW, settings) for one in CROWDED], {})
+    if adapter is InNumpy:
+        service.run()
+        assert len(pair.served) == len(CROWDED)
+    else:
+        with pytest.raises(AssertionError):
+            service.run()
 
 
 def test_i31_i33_preemption_happens_in_each_mode_and_changes_nothing() -> None:
