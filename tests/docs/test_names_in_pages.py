@@ -66,9 +66,12 @@ def test_functions_of_the_walk_down_exist() -> None:
 
 
 def table_of_symptoms() -> list[list[str]]:
-    page = (TUTORIAL / "symptoms.md").read_text("utf-8")
-    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
-    return [[*row] for row in rows[1:]]
+    """Symptom, cause, settings and metrics of each row."""
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8").partition("## The table")[2]
+    lines = page.split("\n\n")[1].splitlines()
+    rows = [line.strip("|").strip().split(" | ") for line in lines]
+    assert all(len(row) == 4 for row in rows[2:])
+    return rows[2:]
 
 
 def settings() -> set[str]:
@@ -106,8 +109,17 @@ def test_settings_and_metrics_of_the_symptoms_exist() -> None:
     assert len(watched) > 12 and watched - metrics() == {"finished_reason"}
     theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))["0.33.0"]
     own = {name for row in rows for name in re.findall(r"`([a-z_-]+)` †", row[2])}
-    assert named - set(theirs["settings"]) == own == {"warmup", "--max-waiting", "cudagraph_mode"}
+    assert named - set(theirs["settings"]) == own
+    assert own == {"warmup", "--max-waiting", "cudagraph_mode", "batch_invariant"}
     assert watched - set(theirs["metrics"]) == {"finished_reason"}
+
+
+def test_the_order_of_symptoms_has_the_settings_of_its_row() -> None:
+    """What to try when requests are preempted, the first thing first."""
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8").partition("| in this order |")[2]
+    tried = re.findall(r"^\| \d\. [^`|]*`(\w+)`", page.partition("\n\n")[0], re.MULTILINE)
+    (row,) = (row for row in table_of_symptoms() if "preempted" in row[0])
+    assert tried == NAME.findall(row[2]) and len(tried) == 4
 
 
 BOXES = [path for path in sorted(TUTORIAL.glob("*.md")) if BOX in path.read_text("utf-8")]

@@ -12,6 +12,7 @@ PRINTED = re.compile(r'^```text title="prints"\n(.*?)^```$', re.MULTILINE | re.D
 REPEATED = {
     "scheduler": "66729 111834",
     "beside-orca": "20.9 1.2 5.0 2.1 9.0 2.3 11.9 26.5 46.8 264 642 2.5",
+    "symptoms": "24989 27623 23695 405 2978 5696",
     "why-cache": "4.8 7.3 123 295 153",
     "why-memory": "15728 45",
 }
