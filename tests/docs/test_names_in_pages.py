@@ -26,6 +26,7 @@ from jax_engine.engine.stats import (
 )
 from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
+from jax_engine.serving.api import server
 from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
 
@@ -91,11 +92,11 @@ def metrics() -> set[str]:
         cache_config_info(EngineConfig(), num_gpu_blocks=1, max_model_len=1),
         lora_requests_info(1, [], 0.0),
     ]
-    server = inspect.getsource(stat_loggers)
-    ours = re.findall(r'"(num_\w+)"', server)
+    loggers = inspect.getsource(stat_loggers)
+    ours = re.findall(r'"(num_\w+)"', loggers)
     return {
         *(one.name.removeprefix("vllm:") for one in found),
-        *re.findall(r'"vllm:(\w+)"', server),
+        *re.findall(r'"vllm:(\w+)"', loggers),
         *(f"jax_engine:{name}" for name in ours),
     }
 
@@ -173,6 +174,12 @@ def test_names_in_boxes_are_those_of_each_engine(page: Path) -> None:
         assert seen - set(theirs[version]["metrics"]) == set()
     given, seen = rows["here"]
     assert given - settings() == set() and seen - metrics() == set()
+
+
+def test_a_server_without_an_engine_says_so_for_as_long_as_pages_say() -> None:
+    assert server.LAST_WORDS_S == 3
+    for page in (TUTORIAL / "processes.md", ROOT / "docs" / "serving.md"):
+        assert "say so for 3 seconds" in page.read_text("utf-8").replace("says so", "say so")
 
 
 def test_no_asynchronous_engine_has_the_blog_s_method() -> None:
