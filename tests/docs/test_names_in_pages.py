@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pallas_kernels
-from jax_engine import SamplingParams
+from jax_engine import BeamSearchParams, SamplingParams
 from jax_engine.commands import serve_flags
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig
@@ -27,6 +27,7 @@ from jax_engine.engine.stats import (
 from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
 from jax_engine.serving.api import server
+from jax_engine.serving.api.sampling_fields import SamplingRequest
 from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
 
@@ -121,6 +122,27 @@ def test_the_order_of_symptoms_has_the_settings_of_its_row() -> None:
     tried = re.findall(r"^\| \d\. [^`|]*`(\w+)`", page.partition("\n\n")[0], re.MULTILINE)
     (row,) = (row for row in table_of_symptoms() if "preempted" in row[0])
     assert tried == NAME.findall(row[2]) and len(tried) == 4
+
+
+def test_settings_of_old_vllm_are_what_the_new_one_lacks() -> None:
+    """The table of using.md: all that went or moved, and what this engine takes in its place."""
+    page = (
+        (ROOT / "docs" / "using.md").read_text("utf-8").partition("### Settings of vLLM 0.2.0")[2]
+    )
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", page.partition("\n## ")[0], re.MULTILINE)
+    names = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    old, new = set(names["0.2.0"]["settings"]), set(names["0.33.0"]["settings"])
+    assert {name for name, _, _ in rows} == old - new | {"length_penalty"}
+    for name, there, here in rows:
+        moved = name == "length_penalty"  # to BeamSearchParams, which is in the same file
+        assert there.startswith("Moved" if moved else "Gone") and (name in new) == moved
+        assert set(NAME.findall(there)) <= new
+        flags = set(re.findall(r"`(--[\w-]+)`", here))
+        assert set(NAME.findall(here)) | flags <= settings()
+        assert ("an error, too" in here) == (name not in settings() and not flags)
+        assert ("in a request" in here) == (name in SamplingRequest.model_fields)
+    kept = old - {name for name, _, _ in rows}
+    assert kept <= settings() | {"model"} and BeamSearchParams(2, length_penalty=2.0)
 
 
 BOXES = [path for path in sorted(TUTORIAL.glob("*.md")) if BOX in path.read_text("utf-8")]
