@@ -18,6 +18,7 @@ from jax_engine.commands import serve_flags
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.core.scheduler_state import LOG_EVERY
 from jax_engine.engine.stats import (
     EngineStats,
     RequestRecorder,
@@ -143,6 +144,12 @@ def test_settings_of_old_vllm_are_what_the_new_one_lacks() -> None:
         assert ("in a request" in here) == (name in SamplingRequest.model_fields)
     kept = old - {name for name, _, _ in rows}
     assert kept <= settings() | {"model"} and BeamSearchParams(2, length_penalty=2.0)
+
+
+def test_the_log_warns_of_the_preemptions_that_symptoms_names() -> None:
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8")
+    (shown,) = re.findall(r"\(preemption (\d+)\)", page)
+    assert int(shown) == LOG_EVERY + 1 and f"the {2 * LOG_EVERY + 1}st" in page
 
 
 BOXES = [path for path in sorted(TUTORIAL.glob("*.md")) if BOX in path.read_text("utf-8")]
