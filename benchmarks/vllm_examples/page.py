@@ -44,6 +44,12 @@ def path_column(heading: str) -> Column:
 
 
 def cell(text: str) -> str:
-    """One table cell: a line, with what Markdown would take for its own kept as it is."""
-    one_line = re.sub(r"\s+", " ", text).replace("|", "\\|")
-    return re.sub(r"([<>*_\[\]])", r"\\\1", one_line)
+    """One table cell: a line, with what Markdown would take for its own kept as it is.
+
+    Code keeps its characters without backslashes, pipes too.
+    """
+    parts = re.split(r"(`[^`]*`)", re.sub(r"\s+", " ", text))
+    return "".join(
+        part if part.startswith("`") and len(part) > 1 else re.sub(r"([|<>*_\[\]])", r"\\\1", part)
+        for part in parts
+    )

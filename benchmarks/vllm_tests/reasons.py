@@ -27,8 +27,11 @@ OUT = {
     "v1/sample": "it needs a benchmark's data from the hub",
     "lmeval": "it needs a benchmark's data from the hub",
     "sagemaker": "handlers of Amazon SageMaker are not here",
-    "harmony": "it needs gpt-oss, whose format of messages is not here",
-    "mcp_tools": "it needs gpt-oss and servers of tools",
+    "test_harmony_utils": INSIDE,
+    "input_to_harmony": INSIDE,
+    "test_harmony": "it needs gpt-oss-20b itself, and tools that vLLM's server runs "
+    "(`--tool-server`)",
+    "mcp_tools": "it needs gpt-oss-20b itself, and servers of tools",
     "parsable_context": "it needs servers of tools that vLLM starts",
     "dev/rpc": "calls into vLLM's workers are not here",
     "decisions": "structured decisions are not here",

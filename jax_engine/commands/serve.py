@@ -109,6 +109,9 @@ def _serve(
 
         async def prepare() -> None:
             await service.adapters.load_all(settings.lora_modules)
+            if service.can_chat and not llm.config.skip_tokenizer_init:
+                line = "tool calls are read as %s, reasoning as %s"
+                logger.info(line, *service.turn_format.names)
             logger.info("%s is served at %s", settings.names[0], _address(listening, tls))
 
         timeout = args.shutdown_timeout

@@ -155,6 +155,7 @@ def sentence(found: dict[str, int]) -> str:
     return (
         "{requests} requests arrive, one a step, at two servers with memory for {slots} tokens "
         "each. The paged one has up to {paged_most} in flight and has served all {tokens} tokens "
-        "after {paged_steps} steps. By then the one that reserves, with at most {reserved_most} in "
-        "flight, has served {reserved_served}. Hatched memory is kept for a request and empty."
+        "after {paged_steps} steps. By then the reserving server, with at most {reserved_most} in "
+        "flight, has served {reserved_served} tokens. Hatched memory is reserved for a request but "
+        "holds no tokens yet."
     ).format(**found)

@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from jax_engine.cli import EXAMPLES, make_parser, with_config
+from jax_engine.serving.parsers.reasoning_styles import reasoning_of_template
+from jax_engine.serving.parsers.tool_formats import format_of_template
 from tests.commands.conftest import FLAGS, Run
 from tests.meta.trees import ROOT
 from tests.quantize.models import write_model
 
+
+def lines_of(page: str) -> list[str]:
+    """The commands of a page."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
 PAGE = (ROOT / "docs" / "command-line.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-LINES = [line for block in BLOCKS for line in block.splitlines()]
+LINES = lines_of(PAGE)
+SERVING = lines_of((ROOT / "docs" / "serving.md").read_text("utf-8"))
 RUN = [one for one in LINES if "--url" not in one and "pull" not in one and "doctor" not in one]
 
 
@@ -50,12 +59,36 @@ def test_the_page_s_commands_run(
     assert ended.out or answers[0].read_text().count("\n") == 1
 
 
-@pytest.mark.parametrize("line", [*LINES, *(x for x in EXAMPLES.splitlines() if "  jax-" in x)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *LINES,
+        *(line for line in SERVING if line.startswith("jax-engine")),
+        *(line for line in EXAMPLES.splitlines() if "  jax-" in line),
+    ],
+)
 def test_all_commands_are_known(line: str) -> None:
     words = words_of(line)
     if not any("--help" in one for one in words):
         _, unknown = make_parser().parse_known_args(words)
         assert not unknown
+
+
+def test_the_commands_for_two_families_name_what_their_templates_tell() -> None:
+    """The page says that the flags are what the server would find."""
+    named = dict[str, tuple[str | None, str | None]]()
+    for line in SERVING:
+        if "-parser" in line:
+            args = make_parser().parse_args(words_of(line))
+            named[args.model_tag] = args.tool_call_parser, args.reasoning_parser
+    shown = {
+        "Qwen/Qwen3-Coder-30B-A3B-Instruct": "<tool_call>\n<function=name>",
+        "openai/gpt-oss-20b": "<|channel|>analysis<|message|> <|channel|>commentary to=functions.f",
+    }
+    for model, template in shown.items():
+        form = format_of_template(template)
+        assert named.pop(model) == (form and form.name, reasoning_of_template(template))
+    assert not named
 
 
 def test_the_page_s_settings_are_flags(tmp_path: Path) -> None:

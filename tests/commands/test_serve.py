@@ -1,5 +1,6 @@
 """`serve` up to its server: what becomes of each flag, and what is closed at the end."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -71,7 +72,7 @@ def served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     def run(app: Any, llm: Any, listening: Any, timeout: float, **options: Any) -> int:
         assert app.llm is llm is found.engine and not llm.is_shut
         found.tracer = llm.tracer
-        assert callable(options.pop("prepare"))
+        asyncio.run(options.pop("prepare")())
         place = listening.getsockname()
         host, port = (place, None) if isinstance(place, str) else place
         found.options = {"host": host, "timeout": timeout} | options
@@ -169,6 +170,31 @@ def test_what_is_logged_and_traced(
     assert "prompt: 'abcd', prompt tokens: 2" in caplog.text
     assert run("serve", "--port=0", "--log-stats-interval=3").status == 0
     assert served.options["log_stats_interval"] == 3.0
+
+
+def test_the_log_says_how_calls_and_reasoning_are_read(
+    run: Run,
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the template tells, unless flags do."""
+    caplog.set_level(logging.INFO, "jax_engine")
+    template = "--chat-template={{ '<tool_call></think>' }}"
+    for flags, calls, reasoning in (
+        (["--chat-template={{ 1 }}"], "none", "none"),
+        ([template], "hermes", "qwen3"),
+        ([template, "--tool-call-parser=qwen3_coder"], "qwen3_coder", "qwen3"),
+        ([template, "--tool-call-parser=none", "--reasoning-parser=glm45"], "none", "glm45"),
+        ([template, "--reasoning-parser=none"], "hermes", "none"),
+    ):
+        caplog.clear()
+        assert run("serve", "--port=0", *flags).status == 0
+        assert f"tool calls are read as {calls}, reasoning as {reasoning}" in caplog.messages
+    caplog.clear()
+    monkeypatch.setattr(served.engine.config, "skip_tokenizer_init", True)
+    assert run("serve", "--port=0", template).status == 0
+    assert "tool calls" not in caplog.text
 
 
 def test_whatever_ends_it_the_engine_is_shut_down(run: Run, served: Served) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import pallas_kernels
-from jax_engine import SamplingParams
+from jax_engine import BeamSearchParams, SamplingParams
 from jax_engine.commands import serve_flags
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.core.scheduler_state import LOG_EVERY
 from jax_engine.engine.stats import (
     EngineStats,
     RequestRecorder,
@@ -26,6 +27,8 @@ from jax_engine.engine.stats import (
 )
 from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
+from jax_engine.serving.api import server
+from jax_engine.serving.api.sampling_fields import SamplingRequest
 from tests.golden import make_vllm_names
 from tests.meta.trees import ROOT
 
@@ -66,9 +69,12 @@ def test_functions_of_the_walk_down_exist() -> None:
 
 
 def table_of_symptoms() -> list[list[str]]:
-    page = (TUTORIAL / "symptoms.md").read_text("utf-8")
-    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
-    return [[*row] for row in rows[1:]]
+    """Symptom, cause, settings and metrics of each row."""
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8").partition("## The table")[2]
+    lines = page.split("\n\n")[1].splitlines()
+    rows = [line.strip("|").strip().split(" | ") for line in lines]
+    assert all(len(row) == 4 for row in rows[2:])
+    return rows[2:]
 
 
 def settings() -> set[str]:
@@ -88,11 +94,11 @@ def metrics() -> set[str]:
         cache_config_info(EngineConfig(), num_gpu_blocks=1, max_model_len=1),
         lora_requests_info(1, [], 0.0),
     ]
-    server = inspect.getsource(stat_loggers)
-    ours = re.findall(r'"(num_\w+)"', server)
+    loggers = inspect.getsource(stat_loggers)
+    ours = re.findall(r'"(num_\w+)"', loggers)
     return {
         *(one.name.removeprefix("vllm:") for one in found),
-        *re.findall(r'"vllm:(\w+)"', server),
+        *re.findall(r'"vllm:(\w+)"', loggers),
         *(f"jax_engine:{name}" for name in ours),
     }
 
@@ -106,8 +112,44 @@ def test_settings_and_metrics_of_the_symptoms_exist() -> None:
     assert len(watched) > 12 and watched - metrics() == {"finished_reason"}
     theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))["0.33.0"]
     own = {name for row in rows for name in re.findall(r"`([a-z_-]+)` †", row[2])}
-    assert named - set(theirs["settings"]) == own == {"warmup", "--max-waiting", "cudagraph_mode"}
+    assert named - set(theirs["settings"]) == own
+    assert own == {"warmup", "--max-waiting", "cudagraph_mode", "batch_invariant"}
     assert watched - set(theirs["metrics"]) == {"finished_reason"}
+
+
+def test_the_order_of_symptoms_has_the_settings_of_its_row() -> None:
+    """What to try when requests are preempted, the first thing first."""
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8").partition("| in this order |")[2]
+    tried = re.findall(r"^\| \d\. [^`|]*`(\w+)`", page.partition("\n\n")[0], re.MULTILINE)
+    (row,) = (row for row in table_of_symptoms() if "preempted" in row[0])
+    assert tried == NAME.findall(row[2]) and len(tried) == 4
+
+
+def test_settings_of_old_vllm_are_what_the_new_one_lacks() -> None:
+    """The table of using.md: all that went or moved, and what this engine takes in its place."""
+    page = (
+        (ROOT / "docs" / "using.md").read_text("utf-8").partition("### Settings of vLLM 0.2.0")[2]
+    )
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", page.partition("\n## ")[0], re.MULTILINE)
+    names = json.loads(make_vllm_names.NAMES.read_text("utf-8"))
+    old, new = set(names["0.2.0"]["settings"]), set(names["0.33.0"]["settings"])
+    assert {name for name, _, _ in rows} == old - new | {"length_penalty"}
+    for name, there, here in rows:
+        moved = name == "length_penalty"  # to BeamSearchParams, which is in the same file
+        assert there.startswith("Moved" if moved else "Gone") and (name in new) == moved
+        assert set(NAME.findall(there)) <= new
+        flags = set(re.findall(r"`(--[\w-]+)`", here))
+        assert set(NAME.findall(here)) | flags <= settings()
+        assert ("an error, too" in here) == (name not in settings() and not flags)
+        assert ("in a request" in here) == (name in SamplingRequest.model_fields)
+    kept = old - {name for name, _, _ in rows}
+    assert kept <= settings() | {"model"} and BeamSearchParams(2, length_penalty=2.0)
+
+
+def test_the_log_warns_of_the_preemptions_that_symptoms_names() -> None:
+    page = (TUTORIAL / "symptoms.md").read_text("utf-8")
+    (shown,) = re.findall(r"\(preemption (\d+)\)", page)
+    assert int(shown) == LOG_EVERY + 1 and f"the {2 * LOG_EVERY + 1}st" in page
 
 
 BOXES = [path for path in sorted(TUTORIAL.glob("*.md")) if BOX in path.read_text("utf-8")]
@@ -161,6 +203,12 @@ def test_names_in_boxes_are_those_of_each_engine(page: Path) -> None:
         assert seen - set(theirs[version]["metrics"]) == set()
     given, seen = rows["here"]
     assert given - settings() == set() and seen - metrics() == set()
+
+
+def test_a_server_without_an_engine_says_so_for_as_long_as_pages_say() -> None:
+    assert server.LAST_WORDS_S == 3
+    for page in (TUTORIAL / "processes.md", ROOT / "docs" / "serving.md"):
+        assert "say so for 3 seconds" in page.read_text("utf-8").replace("says so", "say so")
 
 
 def test_no_asynchronous_engine_has_the_blog_s_method() -> None:

@@ -10,6 +10,7 @@ import jax_engine
 from benchmarks.compare.environments import FOLDER_VARIABLE, CannotInstall
 from benchmarks.report import load_result
 from benchmarks.vllm_examples.environment import made
+from benchmarks.vllm_examples.page import cell
 from benchmarks.vllm_tests import benchmark as command
 from benchmarks.vllm_tests import page, reasons, remote, run
 
@@ -18,6 +19,20 @@ def test_every_saved_failure_has_a_reason() -> None:
     found = load_result("vllm_tests")["result"]
     assert all(test["reason"] for one in found["files"] for test in one["failed"])
     assert sum(one["passed"] for one in found["files"]) > 0
+
+
+def test_saved_reasons_of_files_that_are_not_run_are_today_s() -> None:
+    not_run = load_result("vllm_tests")["result"]["not_run"]
+    assert not_run == {path: reasons.out(path) for path in not_run}
+
+
+def test_code_in_a_cell_has_no_backslashes() -> None:
+    """Markdown's tables end no cell at a pipe within code."""
+    markdown = pytest.importorskip("markdown")
+    text = "`a_b|c` needs a_b | c"
+    assert cell(text) == "`a_b|c` needs a\\_b \\| c"
+    shown = markdown.markdown(f"| x | y |\n|---|---|\n| {cell(text)} | z |", extensions=["tables"])
+    assert "<td><code>a_b|c</code> needs a_b | c</td>\n<td>z</td>" in shown
 
 
 def test_cases_of_a_test_that_fail_for_one_reason_are_counted() -> None:

@@ -149,12 +149,14 @@ class TurnFormat:
     Attributes:
         hidden: its special tokens, but for the markers of this turn_format.
         shows_special: whether a marker is a special token, so that texts must show them.
+        names: of the forms of calls and of reasoning, as the server's flags name them.
     """
 
     calls: ToolFormat | None = None
     reasoning: ReasoningStyle | None = None
     hidden: Markers = field(default_factory=lambda: Markers(()))
     shows_special: bool = False
+    names: tuple[str, str] = ("none", "none")
 
     @classmethod
     def of(
@@ -171,11 +173,14 @@ class TurnFormat:
             reasoning: a name in REASONING, or "none".
         """
         form = TOOL_FORMATS.get(calls) if calls else format_of_template(template)
-        style = REASONING.get(reasoning) if reasoning else reasoning_of_template(template)
+        reasoning = reasoning or reasoning_of_template(template) or "none"
+        style = REASONING.get(reasoning)
         markers = (form.markers if form else ()) + (style.markers if style else ())
         added = tokenizer.backend.get_added_tokens_decoder().values()
         special = {str(one.content) for one in added if one.special}
-        return cls(form, style, Markers(special - set(markers)), bool(special & set(markers)))
+        hidden, shows = Markers(special - set(markers)), bool(special & set(markers))
+        names = ("none" if form is None else form.name, reasoning)
+        return cls(form, style, hidden, shows, names)
 
 
 @dataclass(frozen=True)

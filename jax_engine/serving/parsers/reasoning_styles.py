@@ -32,9 +32,9 @@ _IN_TEMPLATES = (  # the first that is found in a model's template
 )
 
 
-def reasoning_of_template(template: str | None) -> ReasoningStyle | None:
-    """What the template's markers tell."""
+def reasoning_of_template(template: str | None) -> str | None:
+    """The name of the style whose markers a template shows."""
     for text, name in _IN_TEMPLATES:
         if template is not None and text in template:
-            return REASONING[name]
+            return name
     return None
