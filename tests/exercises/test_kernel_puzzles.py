@@ -40,6 +40,8 @@ def test_each_puzzle_has_a_solution_and_is_listed_in_one_order() -> None:
         said = import_module(f"exercises.kernels.{name}").__doc__ or ""
         assert said.startswith(f"Kernel puzzle {number}: ")
         assert said.rstrip().endswith(f"Run it: .venv/bin/python -m exercises.kernels.{name}")
+        source = (FOLDER / f"{name}.py").read_text("utf-8")
+        assert source.endswith('if __name__ == "__main__":\n    raise SystemExit(not check())\n')
 
 
 @pytest.mark.parametrize("name", NAMES)
