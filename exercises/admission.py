@@ -100,4 +100,4 @@ def _said(request: Request) -> str:
 
 
 if __name__ == "__main__":
-    check(seed=given_seed())
+    raise SystemExit(not check(seed=given_seed()))

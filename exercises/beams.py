@@ -121,4 +121,4 @@ def _test_advance(advance: Callable[..., list[Table]], k: int) -> None:
 
 
 if __name__ == "__main__":
-    check(seed=given_seed())
+    raise SystemExit(not check(seed=given_seed()))

@@ -1,10 +1,17 @@
 """How an answer is checked, and told what is wrong with it."""
 
+import sysconfig
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from exercises.variants import draw, say
+
+HERE = Path(__file__).parent
+RUN_A_CHECK = {"checking.py"} | {f"kernels/{one}.py" for one in ("examining", "launch", "watching")}
+PACKAGES = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+"""Folders of Python's own modules, and of installed ones."""
 
 
 class Wrong(Exception):
@@ -54,19 +61,35 @@ def verdict(test: Callable[[], None]) -> bool:
     """Run a test; print what it found wrong, and say whether it found nothing."""
     try:
         test()
-    except NotImplementedError as error:
-        name = traceback.extract_tb(error.__traceback__)[-1].name
-        print(f"Not written yet: `{name}`. Replace its line `raise NotImplementedError`.")
-        return False
     except Wrong as wrong:
-        print(f"Not yet: {wrong}.")
+        print(f"Not yet: {wrong}" + ("" if str(wrong).endswith((".", "?")) else "."))
         return False
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        print(
-            f"Not yet: your code raised {type(error).__name__}: {error} "
-            f"(line {frame.lineno} of {frame.name}: `{frame.line}`)."
-        )
+        last, own = _frames(error)
+        if isinstance(error, NotImplementedError) and last is own:
+            print(f"Not written yet: `{own.name}`. Replace its line `raise NotImplementedError`.")
+        else:
+            print(
+                f"Not yet: your code raised {type(error).__name__}: {error} "
+                f"(line {own.lineno} of {own.name}: `{own.line}`)."
+            )
         return False
     print("Right.")
     return True
+
+
+def _frames(error: Exception) -> tuple[traceback.FrameSummary, traceback.FrameSummary]:
+    """Where the error was raised, and the last line before it that is the answer's.
+
+    Python, its packages and what runs a check are not the answer: NumPy or JAX raises many errors
+    for a line of the answer that called it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_machinery(Path(frame.filename))]
+    return frames[-1], (own or frames)[-1]
+
+
+def _is_machinery(path: Path) -> bool:
+    if path.is_relative_to(HERE):
+        return path.relative_to(HERE).as_posix() in RUN_A_CHECK
+    return any(path.is_relative_to(folder) for folder in PACKAGES)

@@ -161,4 +161,4 @@ def _run(scheduler: Scheduler, requests: list[Request]) -> None:
 
 
 if __name__ == "__main__":
-    check(seed=given_seed())
+    raise SystemExit(not check(seed=given_seed()))

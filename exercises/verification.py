@@ -58,4 +58,4 @@ def _test(answer: Answer, numbers: Numbers) -> None:
 
 
 if __name__ == "__main__":
-    check(seed=given_seed())
+    raise SystemExit(not check(seed=given_seed()))

@@ -7,6 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTS = "from exercises.checking import"
 LAST_IMPORT = "from exercises.variants import"
+MAIN = "raise SystemExit(not check(seed=given_seed()))"
+IN_PAGE = "check(seed=given_seed())"  # a page has no exit status
 BEHIND = ("\nAnswer = ", "\nclass Numbers(", "\ndef check(")
 
 
@@ -26,7 +28,7 @@ def parts(name: str) -> dict[str, str]:
         "name": name,
         "before": text[:start],
         "code": text[start:check].strip("\n") + "\n",
-        "behind": text[check:].strip("\n") + "\n",
+        "behind": text[check:].replace(MAIN, IN_PAGE).strip("\n") + "\n",
     }
 
 

@@ -8,7 +8,7 @@ least one token. Slots behind its last token can hold anything, NaN too, and so 
 that it does not need. Write the kernel: one program for each sequence, a loop over its blocks, the
 three numbers of puzzle 8. (`docs/tutorial/pallas-line-by-line.md` has one to compare with.)
 
-Run it: python -m exercises.kernels.decode
+Run it: .venv/bin/python -m exercises.kernels.decode
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from exercises.checking import verdict
-from exercises.kernels.examining import examine
+from exercises.kernels.examining import POISONS, examine
 from exercises.kernels.launch import Array, Launch, whole
 
 
@@ -47,6 +47,7 @@ def check(answer: Answer = launch) -> bool:
 TABLES = np.array([[4, 1, 3], [0, 5, 977], [2, -7, 977]], np.int32)
 LENGTHS = np.array([5, 4, 1], np.int32)
 SIZE = 2
+NOBODYS = 6  # a block of the pool that is in no table
 
 
 def _attend(
@@ -73,11 +74,7 @@ def _attend(
 def _test(answer: Answer) -> None:
     rng = np.random.default_rng(1)
     q = rng.standard_normal((3, 4)).astype(np.float32)
-    cache = rng.standard_normal((2, 6, SIZE, 4)).astype(np.float32)
-    poisoned = cache.copy()
-    for table, length in zip(TABLES, LENGTHS, strict=True):
-        if length % SIZE:
-            poisoned[:, table[length // SIZE], length % SIZE :] = np.nan
+    cache = rng.standard_normal((2, 7, SIZE, 4)).astype(np.float32)
     unmasked = "scores of slots behind the last token count: mask them with -inf"
     in_sum = f"{unmasked} (their values are 0, but their weights are in the sum)"
     mistakes = {
@@ -87,15 +84,48 @@ def _test(answer: Answer) -> None:
         "keys are taken for values": _attend(q, cache[[0, 0]]),
         "keys and values are exchanged": _attend(q, cache[::-1]),
     }
-    spoiled = np.where(LENGTHS[:, None] % SIZE > 0, np.nan, _attend(q, cache))
-    in_poison = {
+    arrays = {"q": q, "cache": cache, "tables": TABLES, "lengths": LENGTHS}
+    examine(answer(*arrays.values()), arrays, _attend(q, cache), mistakes)
+    _test_low_scores(answer, arrays)
+    _test_poison(answer, arrays)
+
+
+def _test_low_scores(answer: Answer, arrays: dict[str, Array]) -> None:
+    """All scores are near -128, so exp(score) is 0; all are exact, so no rounding is in the way."""
+    q, cache = (np.round(8 * arrays[name]) / 8 for name in ("q", "cache"))
+    q[:, 0], cache[0, :, :, 0] = -2, 128
+    low = {**arrays, "q": q, "cache": cache}
+    note = (
+        "all scores are below -100 in this run: the largest so far begins with -inf, and a masked "
+        "score is -inf"
+    )
+    examine(answer(*low.values()), low, _attend(q, cache), {}, note)
+
+
+def _test_poison(answer: Answer, arrays: dict[str, Array]) -> None:
+    """Slots of nobody hold anything, and entries that are not needed name their blocks."""
+    wanted = _attend(arrays["q"], arrays["cache"])
+    spoiled = np.where(LENGTHS[:, None] % SIZE > 0, np.nan, wanted)
+    in_nan = {
         "a slot behind the last token holds NaN, as a freed block may, and out is NaN. Its weight "
         "is 0, but 0 times NaN is NaN: mask the values, too": spoiled
     }
-    for held, typical in ((cache, mistakes), (poisoned, in_poison)):
-        arrays = {"q": q, "cache": held, "tables": TABLES, "lengths": LENGTHS}
-        examine(answer(*arrays.values()), arrays, _attend(q, cache), typical)
+    mine = np.zeros(arrays["cache"].shape[1:3], bool)
+    for table, length in zip(TABLES, LENGTHS, strict=True):
+        position = np.arange(length)
+        mine[table[position // SIZE], position % SIZE] = True
+    needed = np.arange(TABLES.shape[1]) < -(-LENGTHS[:, None] // SIZE)
+    tables = np.where(needed, TABLES, NOBODYS)
+    for poison in POISONS:
+        held = np.where(mine[None, :, :, None], arrays["cache"], np.float32(poison))
+        poisoned = {**arrays, "cache": held, "tables": tables.astype(np.int32)}
+        note = (
+            f"in this run slots behind a last token hold {poison:g}: mask by position, scores with "
+            "-inf before the largest is taken, and values with 0"
+        )
+        named = in_nan if np.isnan(poison) else {}
+        examine(answer(*poisoned.values()), poisoned, wanted, named, note)
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

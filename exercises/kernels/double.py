@@ -6,7 +6,7 @@ Three programs get four numbers each: the `BlockSpec` below gives program i the 
 kernel. It is called once for each program, with references to the parts, and returns nothing:
 `x_ref[...]` reads the part, `out_ref[...] = ...` writes it.
 
-Run it: python -m exercises.kernels.double
+Run it: .venv/bin/python -m exercises.kernels.double
 """
 
 from collections.abc import Callable
@@ -46,4 +46,4 @@ def _test(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

@@ -7,7 +7,7 @@ Triton's arrays want sizes that are powers of two, so it computes four rows, and
 padding. A padding row may be computed, but it must be neither read from behind the array nor
 written: give `plt.load` and `plt.store` a mask. The kernel below forgets both.
 
-Run it: python -m exercises.kernels.groups
+Run it: .venv/bin/python -m exercises.kernels.groups
 """
 
 from collections.abc import Callable
@@ -63,4 +63,4 @@ def _test(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

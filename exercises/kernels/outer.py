@@ -6,7 +6,7 @@ The grid is (2, 3): program (i, j) computes a part [2, 2] of the result from two
 two of b. The kernel is right, but the index maps are not. An index map is a function from
 the program's number to the number of its part, counted in parts and not in elements. Mend them.
 
-Run it: python -m exercises.kernels.outer
+Run it: .venv/bin/python -m exercises.kernels.outer
 """
 
 from collections.abc import Callable
@@ -65,4 +65,4 @@ def _test(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

@@ -7,7 +7,7 @@ the values, parts[s, p], and lse[s, p], the logarithm of the sum of exp(score) o
 part without tokens has lse -inf and never wrote its mean, so that can be anything. parts is
 [S, P, D], lse [S, P]. The kernel below takes the plain mean of the parts. Mend it.
 
-Run it: python -m exercises.kernels.splits
+Run it: .venv/bin/python -m exercises.kernels.splits
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from exercises.checking import verdict
-from exercises.kernels.examining import examine
+from exercises.kernels.examining import POISONS, examine
 from exercises.kernels.launch import Array, Launch
 
 
@@ -71,15 +71,25 @@ def _test(answer: Answer) -> None:
         "first": np.full((2, 3), np.nan)
     }
     examine(answer(parts, large), {"parts": parts, "lse": large}, merge(large), overflow)
-    empty, held = lse.copy(), parts.copy()
+    small = lse - 200
+    note = "lse is about -200 in this run, and exp(-200) is 0 in float32: subtract the largest lse"
+    examine(answer(parts, small), {"parts": parts, "lse": small}, merge(small), {}, note)
+    empty = lse.copy()
     empty[0, 3], empty[1, 1:] = -np.inf, -np.inf
-    held[np.isneginf(empty)] = np.nan
-    unmasked = {
-        "a part without tokens holds NaN: its weight is 0, but 0 times NaN is NaN. Set its mean to "
-        "0 first": np.full((2, 3), np.nan)
-    }
-    examine(answer(held, empty), {"parts": held, "lse": empty}, merge(empty), unmasked)
+    for poison in POISONS:
+        held = parts.copy()
+        held[np.isneginf(empty)] = poison
+        unmasked = {
+            "a part without tokens holds NaN: its weight is 0, but 0 times NaN is NaN. Set its "
+            "mean to 0 first": np.full((2, 3), np.nan)
+        }
+        note = (
+            f"in this run a part without tokens holds {poison:g}. It can be any number, so choose "
+            "by lse, and not by what the part holds"
+        )
+        named = unmasked if np.isnan(poison) else {}
+        examine(answer(held, empty), {"parts": held, "lse": empty}, merge(empty), named, note)
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

@@ -1,12 +1,13 @@
 """Kernel puzzle 3: the last part is not full.
 
-    out[i] = the sum of x[4 i : 4 i + 4]        x [n], n is no multiple of 4
+    out[i] = the sum of x[4 i : 4 i + 4]        x [n]
 
-`pl.cdiv` rounds up, so the last part ends behind the array. What is read there can be anything (the
-interpreter gives NaN). Make the kernel count only what exists: compare each element's *position*
-with n, and take 0 in place of the others. `pl.program_id(0)` is the program's number.
+`pl.cdiv` rounds up. Unless n is a multiple of 4, the last part ends behind the array. What is read
+there can be any number (the interpreter gives NaN; the check also tries others). Make the kernel
+count only what exists: compare each element's *position* with n, and take 0 in place of the others.
+`pl.program_id(0)` is the program's number.
 
-Run it: python -m exercises.kernels.tail
+Run it: .venv/bin/python -m exercises.kernels.tail
 """
 
 from collections.abc import Callable
@@ -63,4 +64,4 @@ def _test(answer: Answer) -> None:
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

@@ -6,9 +6,10 @@
 pool is [blocks, 4, 2], table [4], and length [1]. Program i takes the six positions from 6 i on, so
 its tokens lie in two or three blocks, and each token must find its own. `plt.load` takes one index
 for each axis, all of one shape [6, 2], and a mask of that shape: where the mask is false nothing is
-read, and `other` is given instead. The kernel below reads one block for all six. Mend it.
+read, and `other` is given instead. The kernel below reads one block for all six. Mend it. (What is
+behind the length can be anything: slots, and entries of the table.)
 
-Run it: python -m exercises.kernels.tokens
+Run it: .venv/bin/python -m exercises.kernels.tokens
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
 from exercises.checking import verdict
-from exercises.kernels.examining import examine
+from exercises.kernels.examining import POISONS, examine
 from exercises.kernels.launch import Array, Launch, whole
 
 
@@ -68,17 +69,31 @@ def _test(answer: Answer) -> None:
         }
         if used == 12:
             mistakes.popitem()
-        examine(
-            answer(pool, np.array(table, np.int32), np.array([used], np.int32)),
-            {
-                "pool": pool,
-                "table": np.array(table, np.int32),
-                "length": np.array([used], np.int32),
-            },
-            np.where(seen, pool[safe[position // 4], position % 4], 0).astype(np.float32),
-            mistakes,
+        wanted = np.where(seen, pool[safe[position // 4], position % 4], 0).astype(np.float32)
+        _examine(answer, pool, table, used, wanted, mistakes)
+    _test_poison(answer, pool)
+
+
+def _examine(answer: Answer, pool: Array, table: list[int], used: int, *rest: Any) -> None:
+    numbers = {"table": np.array(table, np.int32), "length": np.array([used], np.int32)}
+    arrays = {"pool": pool, **numbers}
+    examine(answer(*arrays.values()), arrays, *rest)
+
+
+def _test_poison(answer: Answer, pool: Array) -> None:
+    """Slots behind the length hold anything, and a table has blocks of others there."""
+    table, used, position = [4, 1, 2, 5], 9, np.arange(12)
+    block, slot = np.array(table)[position // 4], position % 4
+    wanted = np.where((position < used)[:, None], pool[block, slot], 0).astype(np.float32)
+    for poison in POISONS:
+        held = np.full_like(pool, poison)
+        held[block[:used], slot[:used]] = pool[block[:used], slot[:used]]
+        note = (
+            f"in this run all slots but the first {used} positions' hold {poison:g}: give the load "
+            "a mask and `other`, or choose with `jnp.where`. 0 times NaN is NaN"
         )
+        _examine(answer, held, table, used, wanted, {}, note)
 
 
 if __name__ == "__main__":
-    check()
+    raise SystemExit(not check())

@@ -5,14 +5,18 @@ reads outside of an array. Here references are `WatchedRef`s. They raise `Wrong`
 
 - a program reads or writes outside of an array, or is given a part that lies outside;
 - two programs write the same place: on a GPU they run at the same time, and either may win;
-- a place of the result is read before it was written, or is never written.
+- a place of the result is read before it was written, or is never written;
+- a value is written whose shape is not that of the place.
+
+What is read behind the end of an array, or where a mask without `other` is false, is up to the
+caller of `watch`: on a device it can be any number.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import jax
@@ -26,13 +30,21 @@ from exercises.kernels.launch import Array, Launch
 
 NOBODY = -1  # the writer of a place that was not written
 OUTSIDE = -1  # the place of an element that lies outside of the array
+ANY_NUMBER = 977  # what an array of integers holds there: the index of nothing
 
 
 class Watched:
-    """An array and, for each of its places, the number of the program that wrote it."""
+    """An array and, for each of its places, the number of the program that wrote it.
+
+    Attributes:
+        beyond: What a read behind the array's end gives.
+        anything: What was read that can be any number, in words.
+    """
 
     def __init__(self, name: str, array: Array, *, is_result: bool) -> None:
         self.name, self.array, self.is_result = name, array, is_result
+        self.beyond: float = np.nan
+        self.anything: set[str] = set()
         self.writers = np.full(array.size, NOBODY)
 
     def place(self, number: int) -> str:
@@ -88,10 +100,17 @@ class WatchedRef:
         return self.read(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        places, shape = self._find(index, None, "writes")[0], np.shape(value)
+        if shape != places.shape:
+            raise Wrong(
+                f"a value of shape {shape} is written to {self._watched.name}, where the place has "
+                f"shape {places.shape}. Pallas wants the same shape (`keepdims=True` keeps an axis "
+                "that is summed over)"
+            )
         self.write(index, value)
 
     def read(self, index: Any, mask: Any = None, other: Any = None) -> jax.Array:
-        """As `ref[index]`; NaN behind the end of the array, as the interpreter has it."""
+        """As `ref[index]`; `beyond` behind the end, and where a mask without `other` is false."""
         found, chosen = self._find(index, mask, "reads")
         places, seen = found[chosen], found[chosen] != OUTSIDE
         if self._watched.is_result:
@@ -102,7 +121,12 @@ class WatchedRef:
                         "anything was written there: the memory holds anything"
                     )
         flat = self._watched.array.reshape(-1)
-        nothing = np.nan if np.issubdtype(flat.dtype, np.floating) else 0
+        nothing = self._watched.beyond if np.issubdtype(flat.dtype, np.floating) else ANY_NUMBER
+        name = self._watched.name
+        if not seen.all():
+            self._watched.anything.add(f"what lies behind the end of {name}")
+        if other is None and not chosen.all():
+            self._watched.anything.add(f"what a load of {name} without `other` gives for False")
         values = np.full(found.shape, nothing if other is None else other, flat.dtype)
         values[chosen] = np.where(seen, flat[places], nothing)
         return jnp.asarray(values)
@@ -181,8 +205,20 @@ class _At:
         return SimpleNamespace(ref=self._ref, index=index)
 
 
-def watch(launch: Launch, arrays: dict[str, Array]) -> None:
+class Seen(NamedTuple):
+    """What a run under watch gave, and what it read that can be any number."""
+
+    result: Array
+    anything: list[str]
+
+
+def watch(launch: Launch, arrays: dict[str, Array], beyond: float = np.nan) -> Seen:
     """Runs all programs under watch.
+
+    Args:
+        launch: The launch.
+        arrays: Its arguments by name, in order.
+        beyond: The number in the place of anything that is not a number of the array.
 
     Raises:
         Wrong: One does what it must not, or the result is not written whole.
@@ -190,6 +226,8 @@ def watch(launch: Launch, arrays: dict[str, Array]) -> None:
     result = np.full(launch.out_shape, np.nan, np.float32)
     named = [Watched(name, one, is_result=False) for name, one in arrays.items()]
     out = Watched("out", result, is_result=True)
+    for one in (*named, out):
+        one.beyond = beyond
     if len(launch.in_specs) != len(named):
         raise Wrong(f"there are {len(named)} arguments, but {len(launch.in_specs)} in_specs")
     specs = [*launch.in_specs, launch.out_specs]
@@ -208,6 +246,7 @@ def watch(launch: Launch, arrays: dict[str, Array]) -> None:
             f"{out.place(int(unwritten[0]))} is written by no program. (A kernel writes by "
             "`out_ref[...] = value`, and the grid must have a program for each part)"
         )
+    return Seen(result, sorted(set().union(*(one.anything for one in (*named, out)))))
 
 
 @contextmanager

@@ -1,16 +1,23 @@
 """The exercises: checks pass on the solutions, and tell what is wrong with anything else."""
 
+import inspect
+import json
+import numbers
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import exercises.top_p
 from exercises import copy_on_write, hanging_scheduler
+from exercises.checking import Wrong, verdict
 from exercises.crossing_hits import Adapter
 from exercises.prefix_chain import hash_of
 from exercises.solutions import (
@@ -51,9 +58,62 @@ def test_the_solution_is_right(name: str, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_the_unsolved_file_says_what_to_do(name: str) -> None:
     command = [sys.executable, "-m", f"exercises.{name}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     bugs = {"hanging_scheduler": "hangs", "crossing_hits": "computed with another adapter: got 4"}
     assert bugs.get(name, "Not written yet") in done.stdout and done.stderr == ""
+    assert done.returncode == 1
+
+
+def test_a_right_answer_ends_with_0(tmp_path: Path) -> None:
+    """It stands in the file where a reader writes it."""
+    given = Path(exercises.top_p.__file__).read_text("utf-8")
+    solved = given.replace(
+        inspect.getsource(exercises.top_p.keep_top_p), inspect.getsource(top_p.keep_top_p)
+    )
+    path = tmp_path / "top_p.py"
+    path.write_text(solved, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("Right.\n", "", 0)
+
+
+def keep_with_numpys_help(probabilities: Sequence[float], p: float) -> list[int]:
+    return list(map(int, np.zeros(3).reshape(2, 2)))
+
+
+def keep_with_jsons_help(probabilities: Sequence[float], p: float) -> list[int]:
+    return list(json.loads(str(p) + "}"))
+
+
+def keep_with_what_is_not_implemented(probabilities: Sequence[float], p: float) -> list[int]:
+    return [numbers.Complex.__abs__(p)]  # type: ignore[arg-type, list-item]
+
+
+@pytest.mark.parametrize(
+    "answer", [keep_with_numpys_help, keep_with_jsons_help, keep_with_what_is_not_implemented]
+)
+def test_an_error_is_shown_at_the_answers_own_line(
+    answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not at the line of a package that raised it, which may raise NotImplementedError, too."""
+    assert exercises.top_p.check(answer) is False
+    said = capsys.readouterr().out
+    source, first = inspect.getsourcelines(answer)
+    line = source[-1].strip()
+    assert said.startswith("Not yet: your code raised ")
+    assert f"(line {first + len(source) - 1} of {answer.__name__}: `{line}`)" in said
+
+
+@pytest.mark.parametrize(("words", "shown"), [("why?", "why?"), ("so", "so."), ("so.", "so.")])
+def test_a_sentence_has_one_mark_at_its_end(
+    words: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def test() -> None:
+        raise Wrong(words)
+
+    assert verdict(test) is False
+    assert capsys.readouterr().out == f"Not yet: {shown}\n"
 
 
 class Queue(allocator.Allocator):

@@ -17,6 +17,7 @@ from jax.experimental.pallas import triton as plt
 
 from exercises.checking import Wrong
 from exercises.kernels import splits as splits_puzzle
+from exercises.kernels.examining import POISONS
 from exercises.kernels.groups import DIM, GROUP, ROWS
 from exercises.kernels.launch import Launch, whole
 from exercises.kernels.solutions import decode, double, gather, groups, outer, row_sums, tail
@@ -38,7 +39,9 @@ def test_each_puzzle_has_a_solution_and_is_listed_in_one_order() -> None:
     for number, name in enumerate(order, 1):
         said = import_module(f"exercises.kernels.{name}").__doc__ or ""
         assert said.startswith(f"Kernel puzzle {number}: ")
-        assert said.rstrip().endswith(f"Run it: python -m exercises.kernels.{name}")
+        assert said.rstrip().endswith(f"Run it: .venv/bin/python -m exercises.kernels.{name}")
+        source = (FOLDER / f"{name}.py").read_text("utf-8")
+        assert source.endswith('if __name__ == "__main__":\n    raise SystemExit(not check())\n')
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,9 +77,9 @@ def test_the_given_kernel_is_said_to_be_wrong(
 
 def test_a_puzzle_is_run_as_its_first_lines_say() -> None:
     command = [sys.executable, "-m", "exercises.kernels.double"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     line = "Not written yet: `kernel`. Replace its line `raise NotImplementedError`.\n"
-    assert done.stdout == line and done.stderr == ""
+    assert (done.stdout, done.stderr, done.returncode) == (line, "", 1)
     assert line.strip() in (ROOT / "docs" / "tutorial" / "kernel-puzzles.md").read_text("utf-8")
 
 
@@ -115,6 +118,23 @@ def sums_all(x_ref: Any, out_ref: Any) -> None:
     out_ref[...] = jnp.sum(jnp.where(position <= 10, x_ref[...], 0), keepdims=True)
 
 
+def sums(counted: Callable[[Any, Any], Any], *, keepdims: bool = True) -> Any:
+    """The answer to `tail` in which `counted` gets the part, and which of it exists."""
+
+    def answer(x: np.ndarray) -> Launch:
+        def kernel(x_ref: Any, out_ref: Any) -> None:
+            exists = 4 * pl.program_id(0) + jnp.arange(4) < len(x)
+            out_ref[...] = jnp.sum(counted(x_ref[...], exists), keepdims=keepdims)
+
+        return replace(tail.launch(x), kernel=kernel)
+
+    return answer
+
+
+def sums_what_is_no_nan(x_ref: Any, out_ref: Any) -> None:
+    out_ref[...] = jnp.nansum(x_ref[...], keepdims=True)
+
+
 def sums_full_parts(n: int) -> Callable[[Any, Any], None]:
     def kernel(x_ref: Any, out_ref: Any) -> None:
         full = 4 * pl.program_id(0) + 4 <= n
@@ -135,6 +155,18 @@ def gathers_by_number(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: A
     i = pl.program_id(0)
     exists = i < length_ref[0]
     out_ref[...] = jnp.where(exists, pool_ref[jnp.where(exists, i % 5, 0)], 0.0)
+
+
+def gathers(chosen: Callable[[Any, Any, Any], Any]) -> Any:
+    """A kernel whose index is safe; `chosen` gets the row, the table's entry, and if i exists."""
+
+    def kernel(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: Any) -> None:
+        i = pl.program_id(0)
+        entry, exists = table_ref[i], i < length_ref[0]
+        row = pool_ref[jnp.clip(entry, 0, pool_ref.shape[0] - 1)]
+        out_ref[...] = chosen(row, entry, exists)
+
+    return kernel
 
 
 def gathers_when(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: Any) -> None:
@@ -163,8 +195,9 @@ def group_kernel(
 
 
 def softmax_kernel(
-    *, sum_shrinks: bool, values_shrink: bool, divides: bool = True, subtracts: bool = True
-) -> Any:
+    *, sum_shrinks: bool = True, values_shrink: bool = True, divides: bool = True,
+    subtracts: bool = True, first: float = -np.inf,
+) -> Any:  # fmt: skip
     def kernel(s_ref: Any, v_ref: Any, out_ref: Any) -> None:
         def step(i: Any, state: Any) -> Any:
             top, total, out = state
@@ -174,8 +207,7 @@ def softmax_kernel(
             total = total * (shrink if sum_shrinks else 1) + weights.sum()
             return new, total, out * (shrink if values_shrink else 1) + (weights * values).sum()
 
-        first = jnp.float32(-jnp.inf if subtracts else 0)
-        start = (first, jnp.float32(0), jnp.float32(0))
+        start = (jnp.float32(first if subtracts else 0), jnp.float32(0), jnp.float32(0))
         _, total, out = jax.lax.fori_loop(0, 3, step, start)
         out_ref[...] = jnp.full(1, out / total if divides else out)
 
@@ -184,9 +216,17 @@ def softmax_kernel(
 
 def attend_kernel(
     *, scores: bool = True, values: bool = True, whole_table: bool = False, scale: bool = True,
-    key: int = 0, value: int = 1,
+    key: int = 0, value: int = 1, first: float = -np.inf, hidden: float = -np.inf,
+    multiplies: bool = False, weights_only: bool = False,
 ) -> Any:  # fmt: skip
-    """The solution with one thing left out."""
+    """The solution with one thing left out.
+
+    Args:
+        first: The largest score before the first.
+        hidden: The score of a slot behind the last token.
+        multiplies: Whether values are multiplied with the mask.
+        weights_only: Whether weights are masked, and scores are not.
+    """
 
     def kernel(q_ref: Any, cache_ref: Any, tables_ref: Any, lengths_ref: Any, out_ref: Any) -> None:
         s, size = pl.program_id(0), cache_ref.shape[2]
@@ -198,13 +238,16 @@ def attend_kernel(
             block = tables_ref[s, j]
             keys, held = cache_ref[key, block], cache_ref[value, block]
             seen = j * size + jnp.arange(size) < length
-            found = jnp.where(seen, keys @ query, -jnp.inf) if scores else keys @ query
-            held = jnp.where(seen[:, None], held, 0) if values else held
+            found = keys @ query
+            found = jnp.where(seen, found, hidden) if scores and not weights_only else found
+            zeroed = held * seen[:, None] if multiplies else jnp.where(seen[:, None], held, 0)
+            held = zeroed if values else held
             new = jnp.maximum(top, found.max())
             shrink, weights = jnp.exp(top - new), jnp.exp(found - new)
+            weights = jnp.where(seen, weights, 0) if weights_only else weights
             return new, total * shrink + weights.sum(), out * shrink + weights @ held
 
-        start = (jnp.float32(-jnp.inf), jnp.float32(0), jnp.zeros(q_ref.shape))
+        start = (jnp.float32(first), jnp.float32(0), jnp.zeros(q_ref.shape))
         blocks = tables_ref.shape[1] if whole_table else (length + size - 1) // size
         _, total, out = jax.lax.fori_loop(0, blocks, add_block, start)
         out_ref[...] = out / total
@@ -212,28 +255,46 @@ def attend_kernel(
     return kernel
 
 
-def merge_kernel(*, largest: bool = True, zeroed: bool = True, power: bool = True) -> Any:
+def merge_kernel(
+    *, largest: bool = True, zeroed: bool = True, power: bool = True, above: float = -np.inf,
+    held: Callable[[Any, Any], Any] = lambda parts, weights: jnp.where(weights > 0, parts, 0),
+) -> Any:  # fmt: skip
+    """The solution with one thing left out; `above` is where the search for the largest begins."""
+
     def kernel(parts_ref: Any, lse_ref: Any, out_ref: Any) -> None:
-        logs = lse_ref[...]
-        weights = jnp.exp(logs - (logs.max() if largest else 0)) if power else logs
+        logs, parts = lse_ref[...], parts_ref[...]
+        top = jnp.maximum(logs.max(), above)
+        weights = jnp.exp(logs - (top if largest else 0)) if power else logs
         weights = weights[:, None]
-        held = jnp.where(weights > 0, parts_ref[...], 0) if zeroed else parts_ref[...]
-        out_ref[...] = (weights * held).sum(axis=0) / weights.sum()
+        parts = held(parts, weights) if zeroed else parts
+        out_ref[...] = (weights * parts).sum(axis=0) / weights.sum()
 
     return kernel
 
 
-def token_kernel(*, own_block: bool = True, slots_from_zero: bool = False) -> Any:
+def token_kernel(
+    *, own_block: bool = True, slots_from_zero: bool = False, by_entry: bool = False,
+    masked: bool = True, multiplies: bool = False,
+) -> Any:  # fmt: skip
+    """The solution with one thing otherwise; with `by_entry` any entry of the pool counts."""
+
     def kernel(pool_ref: Any, table_ref: Any, length_ref: Any, out_ref: Any) -> None:
         first = 6 * pl.program_id(0)
         position = first + jnp.arange(6)
         seen = position < length_ref[0]
         column = position // 4 if own_block else jnp.full(6, first // 4)
-        block = plt.load(table_ref.at[column], mask=seen, other=0)
+        block = plt.load(table_ref.at[column], mask=None if by_entry else seen, other=0)
+        if by_entry:
+            seen = (block >= 0) & (block < pool_ref.shape[0])
+            block = jnp.where(seen, block, 0)
         slot = (position - first if slots_from_zero else position) % 4
         place = jnp.broadcast_arrays(block[:, None], slot[:, None], jnp.arange(2)[None])
         mask = jnp.broadcast_to(seen[:, None], (6, 2))
-        out_ref[...] = plt.load(pool_ref.at[tuple(place)], mask=mask, other=0.0)
+        if masked:
+            found = plt.load(pool_ref.at[tuple(place)], mask=mask, other=0.0)
+        else:
+            found = plt.load(pool_ref.at[tuple(place)])
+        out_ref[...] = found * mask if multiplies else found
 
     return kernel
 
@@ -285,6 +346,17 @@ WRONG = [
     ),
     ("tail", with_kernel(tail.launch, sums_all), "the last sum is NaN"),
     ("tail", lambda x: replace(tail.launch(x), kernel=sums_full_parts(len(x))), "sum is 0"),
+    ("tail", with_kernel(tail.launch, sums_what_is_no_nan), "in this run 3 is what lies behind"),
+    ("tail", sums(lambda x, _: jnp.where(jnp.isnan(x), 0, x)), "compare positions, and not what"),
+    ("tail", sums(lambda x, _: jnp.where(jnp.isfinite(x), x, 0)), "out[2] is 25.0000, but should"),
+    ("tail", sums(lambda x, _: jnp.where(x > 10, 0, x)), "the last sum is NaN"),
+    ("tail", sums(lambda x, exists: x * exists), "A GPU multiplies, and 0 times NaN is NaN"),
+    ("tail", sums(lambda x, exists: x * exists.astype(jnp.float32)), "choose with `jnp.where`"),
+    (
+        "tail",
+        sums(lambda x, exists: jnp.where(exists, x, 0), keepdims=False),
+        "a value of shape () is written to out, where the place has shape (1,)",
+    ),
     (
         "row_sums",
         lambda x: replace(row_sums.launch(x), kernel=overwrites_halves, **TWO_HALVES),
@@ -302,7 +374,26 @@ WRONG = [
     ),
     ("gather", with_kernel(gather.launch, gathers_by_number), "the table says which row"),
     ("gather", with_kernel(gather.launch, gathers_when), "out[4, 0] is written by no program"),
+    (
+        "gather",
+        with_kernel(
+            gather.launch,
+            gathers(lambda row, entry, _: jnp.where((entry >= 0) & (entry < 5), row, 0.0)),
+        ),
+        "compare the position with the length, and not the entry with the pool",
+    ),
+    (
+        "gather",
+        with_kernel(gather.launch, gathers(lambda row, _, exists: row * exists)),
+        "hold nan: choose 0 with `jnp.where`. 0 times NaN is NaN",
+    ),
     ("tokens", with_kernel(tokens.launch, token_kernel(own_block=False)), "of its first one"),
+    ("tokens", with_kernel(tokens.launch, token_kernel(by_entry=True)), "the length were read"),
+    (
+        "tokens",
+        with_kernel(tokens.launch, token_kernel(masked=False, multiplies=True)),
+        "hold nan: give the load a mask and `other`",
+    ),
     ("tokens", with_kernel(tokens.launch, token_kernel(slots_from_zero=True)), "position % 4"),
     (
         "groups",
@@ -343,6 +434,11 @@ WRONG = [
         ),
         "a number became too large for exp()",
     ),
+    (
+        "online",
+        with_kernel(online.launch, softmax_kernel(first=0.0)),
+        "below -900 in this run: the largest so far begins with -inf",
+    ),
     ("decode", with_kernel(decode.launch, attend_kernel(scores=False)), "weights are in the sum"),
     (
         "decode",
@@ -356,9 +452,46 @@ WRONG = [
     (
         "decode",
         with_kernel(decode.launch, attend_kernel(whole_table=True)),
-        "program 1 reads cache at 977 of axis 1, which has 6",
+        "program 1 reads cache at 977 of axis 1, which has 7",
+    ),
+    (
+        "decode",
+        with_kernel(decode.launch, attend_kernel(multiplies=True)),
+        "0 times NaN is NaN: mask the values, too",
+    ),
+    (
+        "decode",
+        with_kernel(decode.launch, attend_kernel(weights_only=True)),
+        "hold 1e+30: mask by position, scores with -inf before the largest is taken",
+    ),
+    (
+        "decode",
+        with_kernel(decode.launch, attend_kernel(first=0.0)),
+        "below -100 in this run: the largest so far begins with -inf",
+    ),
+    (
+        "decode",
+        with_kernel(decode.launch, attend_kernel(hidden=-100.0)),
+        "and a masked score is -inf",
     ),
     ("splits", with_kernel(splits.launch, merge_kernel(largest=False)), "exp(200) is infinite"),
+    (
+        "splits",
+        with_kernel(splits.launch, merge_kernel(above=0.0)),
+        "exp(-200) is 0 in float32: subtract the largest lse",
+    ),
+    (
+        "splits",
+        with_kernel(
+            splits.launch, merge_kernel(held=lambda parts, _: jnp.where(jnp.isnan(parts), 0, parts))
+        ),
+        "holds inf. It can be any number, so choose by lse",
+    ),
+    (
+        "splits",
+        with_kernel(splits.launch, merge_kernel(held=lambda parts, weights: parts * (weights > 0))),
+        "0 times NaN is NaN. Set its mean to 0 first",
+    ),
     ("splits", with_kernel(splits.launch, merge_kernel(zeroed=False)), "holds NaN: its weight"),
     ("splits", with_kernel(splits.launch, merge_kernel(power=False)), "a part is exp(lse)"),
 ]
@@ -371,6 +504,46 @@ def test_typical_mistakes_are_named(
     assert import_module(f"exercises.kernels.{name}").check(answer) is False
     said = capsys.readouterr().out
     assert said.startswith("Not yet: ") and hint in said
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("tail", sums(lambda x, exists: jnp.where(exists, x, 0))),
+        ("gather", with_kernel(gather.launch, gathers(lambda row, _, i: jnp.where(i, row, 0.0)))),
+        ("tokens", with_kernel(tokens.launch, token_kernel())),
+        ("online", with_kernel(online.launch, softmax_kernel())),
+        ("decode", with_kernel(decode.launch, attend_kernel())),
+        ("splits", with_kernel(splits.launch, merge_kernel())),
+    ],
+)
+def test_kernels_without_a_mistake_are_right(name: str, answer: Any) -> None:
+    """So what is refused above is refused for its mistake alone."""
+    assert import_module(f"exercises.kernels.{name}").check(answer) is True
+
+
+def test_the_interpreter_lets_a_product_with_a_mask_through() -> None:
+    """XLA makes a choice of it, so NaN behind the end of x shows in a run under watch alone."""
+    x = np.arange(1, 11, dtype=np.float32)
+    multiplying: Launch = sums(lambda part, exists: part * exists)(x)
+    assert multiplying.run(x).tolist() == [10.0, 26.0, 19.0]
+    assert np.isnan(watch(multiplying, {"x": x}).result[2])
+    assert watch(multiplying, {"x": x}, 3.0).result[2] == 19.0
+    assert watch(multiplying, {"x": x}).anything == ["what lies behind the end of x"]
+
+
+def test_a_masked_load_without_other_gives_anything() -> None:
+    """In Triton it is undefined, so a kernel must not count on 0."""
+
+    def loads(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = plt.load(x_ref.at[jnp.arange(4)], mask=jnp.arange(4) < 3)
+
+    launch = Launch(loads, (1,), [whole()], whole(), out_shape=(4,))
+    x = np.arange(4, dtype=np.float32)
+    for poison in POISONS:
+        seen = watch(launch, {"x": x}, poison)
+        np.testing.assert_array_equal(seen.result, np.array([0, 1, 2, poison], np.float32))
+        assert seen.anything == ["what a load of x without `other` gives for False"]
 
 
 def test_what_the_interpreter_hides_is_seen() -> None:
