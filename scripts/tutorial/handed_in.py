@@ -122,7 +122,7 @@ def _run(path: Path, ours: dict[str, Any]) -> ModuleType:
 
 
 def verdict(path: Path, exercise: str, seed: int) -> Verdict:
-    """Of one variant, in a process of its own: the file may end that process at any line."""
+    """The verdict on one variant, from a process of its own: the file may end it at any line."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_judge, args=(theirs, path, exercise, seed))
