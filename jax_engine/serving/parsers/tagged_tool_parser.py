@@ -140,18 +140,26 @@ def value_of(text: str) -> Any:
 
 
 def types_of(schema: Any) -> set[str]:
-    """The types that a schema names; none: any but strings alone."""
-    if not isinstance(schema, dict):
-        return set()
-    named = schema.get("type")
-    found = {one for one in (named if isinstance(named, list) else [named]) if one}
-    for several in ("anyOf", "oneOf", "allOf"):
-        for one in schema[several] if isinstance(schema.get(several), list) else ():
-            found |= types_of(one)
-    choices = schema.get("enum")
-    if not found and isinstance(choices, list):
-        found = {_type_of(one) for one in choices}
-    return {str(one) for one in found}
+    """The types that a schema names; none: any but strings alone.
+
+    A client's schema may be unsound, or deeper than Python recurses. What is no type is left out.
+    """
+    found, todo = set[str](), [schema]
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, dict):
+            continue
+        named, choices = one.get("type"), one.get("enum")
+        types = {
+            name for name in (named if isinstance(named, list) else [named]) if type(name) is str
+        }
+        if not types and isinstance(choices, list):
+            types = set(map(_type_of, choices))
+        found |= types
+        for several in ("anyOf", "oneOf", "allOf"):
+            if isinstance(one.get(several), list):
+                todo += one[several]
+    return found
 
 
 def is_one_of(types: set[str], value: Any) -> bool:

@@ -394,6 +394,20 @@ def test_schemas_tell_what_a_text_stands_for(schema: Any, text: str, value: Any)
     assert found == value and type(found) is type(value)
 
 
+def test_unsound_schemas_of_clients_end_no_answer() -> None:
+    """No grammar reads them where the model chooses, so nothing has refused them."""
+    deep: Any = {}
+    for _ in range(3000):
+        deep = {"anyOf": [deep]}
+    unsound: list[Any] = [{"type": [[1], {"b": 2}]}, {"type": {"x": 1}}, {"enum": [[1], {}]}, deep]
+    for schema in [*unsound, {"anyOf": 5}, {"anyOf": [5, {"type": "array"}]}, 7]:
+        tools = {"f": {"properties": {"a": schema}}}
+        _, _, [(_, arguments)] = whole("minimax_m2", INVOKE.replace("1", "[1]"), tools=tools)
+        assert json.loads(arguments) == {"a": [1]}
+    _, _, [(_, arguments)] = whole("minimax_m2", INVOKE, tools={"f": {"properties": [1]}})
+    assert json.loads(arguments) == {"a": 1}
+
+
 def test_ids_of_a_model_s_own_stay() -> None:
     """Kimi's template repeats the id of a call, which tells the model the tool's name."""
     said = TOOL_FORMATS["kimi_k2"].reader().take(KIMI, ended=True)[1]
