@@ -12,7 +12,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(shell expr $(CORES) + 2 \& $(CORES) \< 6 \| 8)
 MINUTES ?= 30
 
-.PHONY: help demo test test-all coverage thorough lint format docs mutation aot clean
+.PHONY: help demo test test-all coverage thorough lint format docs mutation aot vllm-settings clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,8 +23,9 @@ help:
 	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
 	@echo "make docs      the documentation into site/; a dead link or heading is an error"
-	@echo "               DOCS_QUICK=1 runs no cell whose output is not in build/cells"
+	@echo "               DOCS_QUICK=1 runs no cell, shows what it printed last, and says so"
 	@echo "make mutation  plant bugs and see that tests catch them; takes up where it stopped (hours)"
+	@echo "make vllm-settings  note the settings of the newest vLLM; tests then name those without a row"
 	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 
 # One stamp for each set of packages: `run` is what the engine needs, the others are extras.
@@ -98,8 +99,22 @@ mutation: .venv/.installed-test
 	@.venv-aot/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
 	@touch $@
 
-aot: .venv-aot/.installed
-	.venv-aot/bin/python -m pallas_kernels.aot --cases jax_engine.worker.aot_cases $(AOT_ARGS)
+# In a folder of its own: where JAX found AMD's plugin, each process would look for such a GPU.
+.venv-aot/.installed-rocm: .venv-aot/.installed constraints-rocm.txt
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
+		echo "installing the ROCm compilers into .venv-aot/rocm (0.5 GB)"; \
+		.venv-aot/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+			--target .venv-aot/rocm --requirement constraints-rocm.txt; \
+	fi
+	@touch $@
+
+aot: .venv-aot/.installed-rocm
+	.venv-aot/bin/python -m pallas_kernels.aot --cases jax_engine.worker.aot_cases \
+		--cases jax_engine.worker.aot_mesh_cases $(AOT_ARGS)
+
+# Reads 40 MB of sources from the package index, and runs none of them.
+vllm-settings: .venv/.installed-test
+	$(BIN)/python -m scripts.vllm_settings $(VLLM_ARGS)
 
 clean:
 	rm -rf .venv .venv-aot build dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

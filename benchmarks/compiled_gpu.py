@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,14 @@ def globs_with_adapters() -> list[str]:
     ]
 
 
-def compile_all(names: list[str]) -> list[dict[str, Any]]:
+def compile_all(
+    names: list[str], module: str = "jax_engine.worker.aot_cases", targets: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """All outcomes of some cases, as `python -m pallas_kernels.aot --json` writes them.
+
+    Args:
+        module: the module that has the cases, beside the kernels'.
+        targets: the GPUs to compile for; empty: an H200 and an A100.
 
     Raises:
         SystemExit: the environment is missing, or a case fails.
@@ -96,7 +102,8 @@ def compile_all(names: list[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.json"
         chosen = [word for glob in names for word in ("--only", glob)]
-        command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", "jax_engine.worker.aot_cases"]
+        chosen += [word for target in targets for word in ("--target", target)]
+        command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", module]
         done = subprocess.run([*command, *chosen, "--json", file], cwd=ROOT, check=False)
         if done.returncode:
             sys.exit("a case failed: the lines above say which")
@@ -182,8 +189,8 @@ def adapted_steps_table() -> str:
             found = _case(card, f"step/{model}{suffix}/decode-{rows}", ADAPTERS)
             of = f"{name}, {rows} sequence{'s' * (rows > 1)} on an {card.upper()}, {words}"
             starts = found["starts"]
-            cells = [found["launches"], starts["graphs"], f"{found['temporary_mb']:,} MB"]
-            lines.append([of, *map(str, cells)])
+            cells = [found["launches"], starts["graphs"]]
+            lines.append([of, *map("{:,}".format, cells), f"{found['temporary_mb']:,} MB"])
     return _table(header, lines, ADAPTERS)
 
 

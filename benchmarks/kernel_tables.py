@@ -39,7 +39,7 @@ def products_table(name: str = "linear") -> str:
     columns = [ROWS]
     for kind in kinds:
         kernel, xla = (kind, "kernel_best_ms"), (kind, "xla_best_ms")
-        columns += [Column(f"{kind}: kernel", kernel, "{:.1f}"), Column("XLA", xla, "{:.1f}")]
+        columns += [Column(f"{kind}: kernel", kernel, "{:,.1f}"), Column("XLA", xla, "{:,.1f}")]
         columns += [Column("XLA / kernel", _ratio(xla, kernel), "{:.2f}")]
     reading = " and ".join(f"{both[kind]['reading_weights_ms']} in {kind}" for kind in kinds)
     said = f"{measured(saved, BEST)} Reading the weights alone took {reading}."

@@ -68,8 +68,8 @@ class Benchmark:
         headline: What the first table of docs/measured.md shows: what was measured, to the figure.
         files: The figures of each file of benchmarks/results/; one of the benchmark's name if left
             out.
-        merge: Of the file's earlier figures and the new ones; new ones replace the file if left
-            out.
+        merge: Makes the figures to keep from the file's earlier ones and the new ones; new ones
+            replace the file if left out.
         wrong: What is wrong with the figures, which ends the run with an error after all is kept.
         show: A part of the figures for the terminal.
     """

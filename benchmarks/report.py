@@ -77,7 +77,7 @@ def write_result(
     """Writes a result; returns where.
 
     Args:
-        name: Of the file.
+        name: The file's name.
         result: Figures; keys end in their unit (`_s`, `_ms`, `_tokens_per_s`, `_percent`, `_mib`).
         command: As it was typed, without paths of this machine.
         arguments: Values of the benchmark's own flags.

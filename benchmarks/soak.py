@@ -60,13 +60,13 @@ class Look:
 
     Attributes:
         requests: That have ended by then.
-        resident_mib: Of the process.
-        heap_used_mib: Of the C heap, what is allocated; large allocations included.
-        heap_free_mib: Of the C heap, what is free and not given back.
+        resident_mib: The process's resident memory.
+        heap_used_mib: The allocated part of the C heap; large allocations included.
+        heap_free_mib: The part of the C heap that is free and not given back.
         python_blocks: That Python's own allocator has given out.
         python_objects: That its garbage collector knows.
         programs: Compiled steps and samplers.
-        touched_kv_mib: Of the KV pool, what has been written since the start.
+        touched_kv_mib: The part of the KV pool that has been written since the start.
     """
 
     requests: int

@@ -4,11 +4,12 @@ python -m benchmarks.tables        rewrites the README's table and its sentence 
 """
 
 import re
+from collections import Counter
 from functools import partial
 from textwrap import indent
 from typing import Any
 
-from benchmarks import compiled_gpu, gpu_tables
+from benchmarks import compiled_gpu, gpu_tables, several_gpus_tables
 from benchmarks.adapters import table as adapters
 from benchmarks.kernel_tables import (
     codes_table,
@@ -18,6 +19,7 @@ from benchmarks.kernel_tables import (
     w8a8_table,
 )
 from benchmarks.markdown import Column, grid, measured, named, table, with_sentence, words
+from benchmarks.replicas import table as replicas
 from benchmarks.report import ROOT, load_result, load_results, machine_in_words, present
 from benchmarks.speculation import table as speculation
 from benchmarks.vllm_examples.page import sentence
@@ -29,7 +31,9 @@ PAGES = {
     "adapters_peers": "cpu.md#adapters",
     "compiled_adapters": "gpu.md#adapters",
     "compiled_gpu": "gpu.md#the-engines-steps",
+    "several_gpus": "gpu.md#several-gpus",
     "curves": "costs.md",
+    "replicas": "serving.md#goodput-by-rule",
     "devices": "cpu.md#two-processes-of-one-core-each",
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
@@ -51,6 +55,24 @@ PAGES = {
     "speculation_peers": "tutorial/speculation.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
+}
+# Subjects of the headlines, and how the names of their results begin.
+SUBJECTS = {
+    "Speed": (
+        "throughput",
+        "single_stream",
+        "quantised_files",
+        "kv_cache_dir",
+        "guided",
+        "sampler",
+    ),
+    "The host's time": ("host_time", "overlap"),
+    "Guesses": ("speculation",),
+    "Vectors of texts": ("encoders",),
+    "A machine's first start": ("first_start",),
+    "A server": ("serve",),
+    "Right answers": ("accuracy",),
+    "Memory over many requests": ("soak",),
 }
 # How keys of results end, and the units that they name so.
 UNITS = {
@@ -96,22 +118,36 @@ def readme_table() -> str:
     return table(columns, rows)
 
 
-def detail_tables() -> str:
-    """All headlines, where other results are, then a section for each result: every figure, folded.
-
-    The comparisons with other engines have a page of their own.
-    """
+def headlines() -> str:
+    """The headlines of all results but comparisons, which have a page of their own, by subject."""
     results = [one for one in load_results() if not one["name"].startswith("compare_")]
-    rows = [
-        {"what": what, "figure": _styled(figure), "on": machine_in_words(result["machine"])}
-        for result in results
-        for what, figure in result["headline"].items()
-    ]
+    machines = Counter(machine_in_words(one["machine"]).partition(" with ")[0] for one in results)
+    usual = machines.most_common(1)[0][0]
+    rows: list[dict[str, str]] = []
+    for subject, names in SUBJECTS.items():
+        rows.append({"what": f"**{subject}**", "figure": "", "on": ""})
+        for result in (one for name in names for one in results if one["name"].startswith(name)):
+            on = machine_in_words(result["machine"]).removeprefix(usual).removeprefix(" with ")
+            on = on.replace("-", "\N{NON-BREAKING HYPHEN}")
+            rows += [
+                {"what": what, "figure": _styled(figure), "on": on}
+                for what, figure in result["headline"].items()
+            ]
     columns = [words("what", "what"), words("measured", "figure"), words("on", "on")]
+    kind = "All" if len(machines) == 1 else "Most"
+    said = f"{kind} results are from {usual}. The last column names its vector instructions, "
+    said += "where the result does"
+    said += ", or another machine" * (len(machines) > 1)
+    return f"{said}.\n\n{table(columns, rows)}"
+
+
+def detail_tables() -> str:
+    """A heading for each result without a page of its own, and all that it holds, folded."""
+    results = [one for one in load_results() if not one["name"].startswith("compare_")]
     elsewhere = dict.fromkeys(one["name"] for one in results if one["name"] in PAGES)
     links = [f"[{name.replace('_', ' ')}]({PAGES[name]})" for name in elsewhere]
     here = [_section(one) for one in results if one["name"] not in PAGES]
-    return "\n\n".join([table(columns, rows), f"On pages of their own: {', '.join(links)}.", *here])
+    return "\n\n".join([*here, f"On pages of their own: {', '.join(links)}."])
 
 
 def startup_table() -> str:
@@ -199,10 +235,17 @@ TABLES = {
     "gpu_parts": gpu_tables.parts_table,
     "gpu_parts_h200": gpu_tables.parts_h200_table,
     "gpu_products": gpu_tables.products_table,
+    "several_gpus_compiled": several_gpus_tables.compiled_table,
+    "several_gpus_one": several_gpus_tables.one_gpu_table,
+    "several_gpus_predicted": several_gpus_tables.predicted_table,
     "precision": precision_table,
     "products": products_table,
     "products_avx2": partial(products_table, "linear_avx2"),
     "quantising": quantising_table,
+    "replicas": replicas.rules_table,
+    "replicas_assumed": replicas.assumptions,
+    "replicas_excess": replicas.excess_table,
+    "replicas_expected": replicas.expected,
     "sampler": sampler_table,
     "speculation_forced": speculation.forced_table,
     "speculation_draft_model": speculation.draft_model_table,
@@ -219,15 +262,14 @@ TABLES = {
 def _section(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
     machine, figures = result["machine"], [_in_words(*one) for one in _flat(result["result"])]
-    lines = [
-        f"## {result['name'].replace('_', ' ')}",
+    folded = [
         f"`{present(result['command'])}`",
         f"{result['date']}, on {machine_in_words(machine)}, {machine['memory_gib']} GiB, load "
         f"average {machine['load_average'][0]}; {versions}.",
-        f'??? note "{len(figures)} figures"',
-        indent(grid(("figure", "value"), figures), " " * 4),
+        grid(("figure", "value"), figures),
     ]
-    return "\n\n".join(lines)
+    lines = [f"### {result['name'].replace('_', ' ')}", f'??? note "{len(figures)} figures"']
+    return "\n\n".join([*lines, indent("\n\n".join(folded), " " * 4)])
 
 
 def _flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -28,6 +28,7 @@ from benchmarks.gpu.shapes import SMOKE, Shape
 from benchmarks.report import RESULTS
 from pallas_kernels import tuning
 from pallas_kernels.backends import FOR_DECODE
+from pallas_kernels.device import wave_size
 
 DECODE = Shape("decode", ((1, 4095),) * 64)
 PREFILL = Shape("prefill", ((8192, 0),))
@@ -119,7 +120,7 @@ def _best(
     """
     kernel = key[1]
     backend = kernel.partition("_")[0]
-    default = tuning.default(kernel, shape.dim, shape.cache_dtype)
+    default = tuning.default(kernel, shape.dim, shape.cache_dtype, wave_size())
     tried = [default] if smoke else [default, *(c for c in candidates(kernel) if c != default)]
     exact = exact_result(shape, smoke)
     times: dict[tuning.Config, float] = {}

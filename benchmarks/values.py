@@ -12,7 +12,9 @@ from typing import Any
 from benchmarks.compiled_gpu import adapted_launches, layer_launches
 from benchmarks.gpu_tables import H100, H200, PROFILED
 from benchmarks.paper.tables import rounded
+from benchmarks.replicas import table as replicas
 from benchmarks.report import ROOT, load_result
+from benchmarks.several_gpus_tables import kernel_saves
 from playground.tiny_llama import FILE, read_file
 
 DECODES = ("decode_1", "decode_8", "decode_32")
@@ -49,6 +51,11 @@ def _range(numbers: Iterable[float], digits: str) -> str:
     found = list(numbers)
     low, high = format(min(found), digits), format(max(found), digits)
     return low if low == high else f"{low} to {high}"
+
+
+def _replicas(rule: str, what: str) -> float:
+    """With the most replicas that were simulated."""
+    return replicas.figure(rule, replicas.most(), what)
 
 
 def _paper(figure: str, *rows: str) -> list[float]:
@@ -227,6 +234,15 @@ VALUES: dict[str, Callable[[], str]] = {
     ),
     "host_ms_1": lambda: f"{_of('host_time', '1_running', 'total_us') / 1000:.1f}",
     "host_ms_256": lambda: f"{_of('host_time', '256_running', 'total_us') / 1000:.1f}",
+    # Replicas behind a router
+    "replicas_most": lambda: f"{int(replicas.most()):,}",
+    "replicas_cached_one": lambda: f"{replicas.figure('both', '1', 'cached_percent'):.0f}",
+    "replicas_cached_blind": lambda: f"{_replicas('least loaded', 'cached_percent'):.0f}",
+    "replicas_cached_both": lambda: f"{_replicas('both', 'cached_percent'):.0f}",
+    "replicas_blind_percent": lambda: f"{replicas.goodput_left('least loaded'):.0f}",
+    "replicas_both_percent": lambda: f"{replicas.goodput_left('both'):.0f}",
+    "replicas_prefix_percent": lambda: f"{replicas.goodput_left('prefix'):.0f}",
+    "replicas_longer_apart": lambda: f"{ceil(replicas.longer_apart_percent())}",
     # Whole workloads
     "prefix_over_vllm": _prefix_over_vllm,
     "guided_over_free_1": lambda: f"{_of('guided', 'batch_1', 'guided_step_ratio'):.2f}",
@@ -285,6 +301,7 @@ VALUES: dict[str, Callable[[], str]] = {
     "h200_drafts_device": lambda: f"{_h200_drafts('the device accepts'):.0f}",
     "h200_drafts_host": lambda: f"{_h200_drafts('the host accepts'):.0f}",
     "adapted_launches": adapted_launches,
+    "kernel_saves": kernel_saves,
     "layer_launches": layer_launches,
     "padding_tokens": lambda: _padding("tokens"),
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),
@@ -325,4 +342,13 @@ VALUES: dict[str, Callable[[], str]] = {
     "busy_thread_share_short": lambda: _busy(0.5),
     "busy_thread_load": lambda: f"{load_result('busy_thread')['machine']['load_average'][0]:.0f}",
     "burst_load": lambda: f"{load_result('server_burst')['machine']['load_average'][0]:.0f}",
+    # A prompt after a restart
+    "kv_dir_tokens": lambda: f"{_of('kv_cache_dir', 'prompt_tokens'):,}",
+    "kv_dir_restarted_ms": lambda: f"{_of('kv_cache_dir', 'restarted_ms'):.0f}",
+    "kv_dir_restarted_of_warm": lambda: f"{_of('kv_cache_dir', 'restarted_of_warm'):.2f}",
+    "kv_dir_cold_of_restarted": lambda: f"{_of('kv_cache_dir', 'cold_of_restarted'):.0f}",
+    "kv_dir_start_s": lambda: f"{_of('kv_cache_dir', 'start_s'):.1f}",
+    "kv_dir_start_without_s": lambda: f"{_of('kv_cache_dir', 'start_without_s'):.1f}",
+    "kv_dir_loaded_of_warm": lambda: f"{_of('kv_cache_dir', 'loaded_of_warm'):.1f}",
+    "kv_dir_cold_of_loaded": lambda: f"{_of('kv_cache_dir', 'cold_of_loaded'):.0f}",
 }

@@ -51,7 +51,7 @@ def sharegpt_requests(
         request_rate: Poisson arrivals a second; infinite: all at time 0.
         vocab_size: V; token ids are drawn from [3, V), past the usual special tokens.
         max_model_len: Lengths that do not fit are not drawn.
-        seed: Of lengths, arrivals and tokens.
+        seed: Seed of lengths, arrivals and tokens.
     """
     rng = np.random.default_rng(seed)
     fitting = [pair for pair in read_lengths() if sum(pair) <= max_model_len]

@@ -1,6 +1,7 @@
 """Kernels for a CPU: Numba functions that XLA calls in the middle of a compiled step.
 
     attention/paged_attention.py   paged attention of a ragged batch
+    attention/bidirectional_attention.py    attention of whole sequences, without a cache
     linear/linear.py               x @ weight.T, and activation(x @ gate.T) * (x @ up.T), also with
                                    rows in groups, each with its own weight. Weights are numbers
                                    (linear/float_weights.py), codes of 4 or 8 bits

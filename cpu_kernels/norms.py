@@ -124,10 +124,11 @@ def norm(
     Args:
         x, weight, bias: computed with in float32. None as bias adds nothing. Rows take the heads'
             weights in turn.
-        residual: of `dtype`; s takes its memory. None: s is x, and the second result has no rows.
+        residual: numbers of `dtype`, whose memory s takes. None: s is x, and the second result has
+            no rows.
         num_rows: number of rows to compute; the others become zeros.
         centred: whether m is the mean of s; otherwise it is 0.
-        dtype: of the results, float32 or bfloat16.
+        dtype: the results' dtype, float32 or bfloat16.
     """
     old = jnp.zeros((0, x.shape[1]), dtype) if residual is None else residual
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32).reshape(-1)

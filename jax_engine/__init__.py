@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         StepFailedError,
         WeightsError,
     )
-    from jax_engine.inputs import PromptType, TextPrompt, TokensPrompt
+    from jax_engine.inputs import EmbedsPrompt, PromptType, TextPrompt, TokensPrompt
     from jax_engine.llm import LLM
     from jax_engine.lora.request import LoRARequest
     from jax_engine.outputs import (
@@ -64,6 +64,7 @@ _MODULES = {
     "LLMEngine": "engine.llm_engine",
     "EngineArgs": "config.engine_args",
     "EngineConfig": "config.engine_config",
+    "EmbedsPrompt": "inputs",
     "PromptType": "inputs",
     "TextPrompt": "inputs",
     "TokensPrompt": "inputs",
@@ -115,6 +116,7 @@ __all__ = [
     "ConfigError",
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
+    "EmbedsPrompt",
     "EngineArgs",
     "EngineConfig",
     "EngineDeadError",

@@ -105,7 +105,7 @@ def check_types(owner: Any, error: type[JaxEngineError], prefix: str = "") -> No
         prefix: Put before each name in messages.
 
     Raises:
-        JaxEngineError: Of type `error`, if a field cannot be converted; with its name, its value
+        JaxEngineError: An `error`, if a field cannot be converted; with its name, its value
             and what is expected.
     """
     for name, kind, default in _annotations(type(owner)):  # type: ignore[arg-type]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax_engine
-from jax_engine.checks import shown, suggestion
+from jax_engine.checks import shown
+from jax_engine.config.vllm_spelling import meant, spelled_out
 from jax_engine.errors import ConfigError, JaxEngineError
 
 
@@ -33,15 +34,22 @@ class Parser(argparse.ArgumentParser):
             help="show this help; with a keyword, the flags that it is about",
         )
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As in argparse, but flags may be written as vLLM's users write them."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(spelled_out(self, words), namespace)
+
     def error(self, message: str) -> NoReturn:
         """Ends the process."""
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
     def refuse(self, flag: str) -> NoReturn:
         """Ends the process: a flag is not known."""
-        flags = [one for action in self._actions for one in action.option_strings]
-        near = suggestion(flag.partition("=")[0], flags)
-        self.error(f"{flag} is not known{near if 'did you mean' in near else ''}")
+        shown = [one for one in self._actions if one.help != argparse.SUPPRESS]
+        flags = [name for action in shown for name in action.option_strings]
+        self.error(f"{flag} is not known{meant(flag.partition('=')[0], flags)}")
 
     def help_about(self, keyword: str) -> str:
         """The help of the flags whose group, name or explanation has a word like the keyword."""
@@ -107,7 +115,7 @@ def with_config(
     Raises:
         ConfigError: the file cannot be read, or one of its keys or values is wrong.
     """
-    words = list(arguments)
+    words = spelled_out(parser, arguments)
     end = words.index("--") if "--" in words else len(words)
     given = {word.partition("=")[0] for word in words[:end] if word.startswith("-")}
     if getattr(args, "model_tag", None) is not None:
@@ -122,15 +130,10 @@ def with_config(
     for key, value in _settings(args.config).items():
         name = str(key).replace("_", "-")
         if name not in flags:
-            raise ConfigError(f"{args.config}: {key} is not a flag{_near(name, flags)}")
+            raise ConfigError(f"{args.config}: {key} is not a flag{meant(name, list(flags))}")
         if value is not None and not given & set(flags[name].option_strings):
             added += _words(f"{args.config}: {key}", f"--{name}", flags[name], value)
     return [*words[:end], *added, *words[end:]]
-
-
-def _near(name: str, known: Sequence[str] | dict[str, Any]) -> str:
-    near = suggestion(name, list(known))
-    return near if "did you mean" in near else ""
 
 
 def _settings(path: str) -> dict[Any, Any]:
@@ -233,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    args: argparse.Namespace
     args, unknown = make_parser().parse_known_args(words)
     if unknown:
         args.parser.refuse(unknown[0])

@@ -36,7 +36,15 @@ class RequestTooLargeError(InvalidRequestError):
 
 
 class OutOfMemoryError(JaxEngineError, MemoryError):
-    """Memory ran out while loading or in a step, or cannot hold `max_model_len` tokens."""
+    """Memory ran out while loading or in a step, or cannot hold `max_model_len` tokens.
+
+    Attributes:
+        fitting: How many tokens it could hold; None: they are not what it is about.
+    """
+
+    def __init__(self, message: str = "", *, fitting: int | None = None) -> None:
+        super().__init__(message)
+        self.fitting = fitting
 
 
 class StepFailedError(JaxEngineError, RuntimeError):

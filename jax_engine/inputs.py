@@ -1,7 +1,7 @@
 """Types of prompts given as dicts, with vLLM's names: for type checkers, or as constructors."""
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class TextPrompt(TypedDict):
@@ -34,4 +34,19 @@ class TokensPrompt(TypedDict):
     prediction: NotRequired[str | Sequence[int]]
 
 
-PromptType = str | Sequence[int] | TextPrompt | TokensPrompt
+class EmbedsPrompt(TypedDict):
+    """A prompt as vectors that the first layer reads in place of tokens'.
+
+    Attributes:
+        prompt_embeds: An array of NumPy, JAX or PyTorch, [tokens, width]. Needs an engine with
+            `enable_prompt_embeds`.
+        prompt: The text that they stand for, returned with the output.
+        cache_salt: As in `TextPrompt`.
+    """
+
+    prompt_embeds: Any
+    prompt: NotRequired[str]
+    cache_salt: NotRequired[str]
+
+
+PromptType = str | Sequence[int] | TextPrompt | TokensPrompt | EmbedsPrompt

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import jax
 
-from jax_engine.checks import shown
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig, profile_folder
+from jax_engine.engine import ranking
 from jax_engine.engine.calls import (
     Calls,
     UseTqdm,
@@ -21,6 +21,7 @@ from jax_engine.engine.calls import (
 )
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.prompt_embeds import refuse_embeds
 from jax_engine.engine.prompts import (
     PromptInput,
     as_prompt_list,
@@ -44,7 +45,7 @@ from jax_engine.outputs import (
     RequestOutput,
     ScoringRequestOutput,
 )
-from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
+from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling, with_task
 from jax_engine.sampling_params import (
     BeamSearchParams,
     RequestOutputKind,
@@ -77,7 +78,7 @@ class LLM:
         OutOfMemoryError: Not one sequence of max_model_len fits.
 
     Attributes:
-        llm_engine: The engine, or the first of several, for who steps it while no call runs.
+        llm_engine: The engine, or the first of several. Step it yourself only while no call runs.
     """
 
     def __init__(
@@ -109,11 +110,10 @@ class LLM:
         """Completes prompts; returns outputs in the order of the prompts.
 
         Args:
-            prompts: Text, token ids, `{"prompt": ..}` or `{"prompt_token_ids": ..}`; one or many.
+            prompts: Text, token ids, or dicts as in `jax_engine.inputs`; one or many.
             sampling_params: One for all, or one for each prompt. None: those of
                 `get_default_sampling_params`.
-            use_tqdm: Whether to show a progress bar, or a replacement of `tqdm`, such as
-                `functools.partial(tqdm, leave=False)`.
+            use_tqdm: Whether to show a progress bar, or what replaces `tqdm`.
             lora_request: The adapter that prompts are computed with: one for all, or one, or None,
                 for each prompt. Needs enable_lora=True.
             mm_processor_kwargs: Only None; for compatibility with vLLM.
@@ -296,12 +296,13 @@ class LLM:
         search is `SamplingParams(use_beam_search=True)`.
 
         Raises:
-            InvalidRequestError: As `generate`.
+            InvalidRequestError: As `generate`; or a prompt is embeddings, which are no text.
         """
         if not isinstance(params, BeamSearchParams):
             raise InvalidRequestError(
                 f"params must be BeamSearchParams, got {type(params).__name__}"
             )
+        refuse_embeds(prompts)
         outputs = self.generate(
             prompts, params.sampling_params(), use_tqdm=use_tqdm, lora_request=lora_request
         )
@@ -320,12 +321,13 @@ class LLM:
         """The model's final hidden states of each prompt, or its head's scores.
 
         Args:
-            pooling_params: One for all, or one for each prompt. None:
-                `EngineConfig.pooler_config`.
+            pooling_params: One for all, or for each prompt. None: `EngineConfig.pooler_config`.
             pooling_task: "embed": pooled into one vector [E]. "token_embed": one vector for each
                 token [T, E]. Both are scaled to length 1 with `normalize`. "classify" [C] and
                 "token_classify" [T, C]: scores of the model's head, as probabilities unless
-                `use_activation` is False. None: the task that the model was made for.
+                `use_activation` is False. None: the task that the model was made for. A model that
+                ranks documents reads them and the query, which comes last, as one prompt: one
+                output, "token_embed", has a vector of each, as they are unless `normalize`.
             lora_request: As for `LLM.generate`.
             tokenization_kwargs: As for `LLM.generate`.
             use_tqdm: As for `LLM.generate`.
@@ -333,6 +335,9 @@ class LLM:
         Raises:
             InvalidRequestError: As for `LLM.generate`; or the model cannot do this task.
         """
+        if ranking.is_ranking(self.llm_engine) and pooling_task in (None, "token_embed"):
+            together = ranking.encoded_together(as_prompt_list(prompts))
+            prompts = ranking.prompts_of(self.llm_engine, [together], tokenization_kwargs)
         return self._pooled(
             prompts,
             pooling_params,
@@ -390,7 +395,8 @@ class LLM:
         """Scores how well pairs of texts match.
 
         A model with a head of one score (a reranker) reads each pair as one prompt and returns a
-        probability. Other models compare embeddings by their cosine, in [-1, 1]. With
+        probability. One that ranks documents (jina-reranker-v3) reads a query and all of its
+        documents as one prompt. Other models compare embeddings by their cosine, in [-1, 1]. With
         `PoolerConfig(task="token_embed")` they compare tokens: the sum over the first text's tokens
         of the cosine with the nearest token of the second text.
 
@@ -418,6 +424,11 @@ class LLM:
                 "chat_template needs a model with a head for one score, which reads both texts as "
                 "one prompt; this one compares embeddings"
             )
+        if ranking.is_ranking(engine):
+            asked = ranking.scored_together(as_prompt_list(data_1), as_prompt_list(data_2))
+            prompts = ranking.prompts_of(engine, asked, options.pop("tokenization_kwargs", None))
+            found = self._pooled(prompts, params, pooling_task="token_embed", **options)
+            return ranking.scores_of(found, asked)
         default = engine.config.pooler_config
         late = default is not None and default.task == "token_embed"
         task: PoolingTask = "token_embed" if late else "embed"
@@ -469,10 +480,11 @@ class LLM:
 
         Args:
             reset_running_requests: Also forget blocks of running requests, and compute them again.
-            reset_connector: No effect; for compatibility with vLLM.
+            reset_connector: Also remove this model's files in `kv_cache_dir`. Else prompts are
+                still found there.
         """
         return self._calls.reset_prefix_caches(
-            lambda engine: engine.reset_prefix_cache(reset_running_requests)
+            lambda engine: engine.reset_prefix_cache(reset_running_requests, reset_connector)
         )
 
     def start_profile(self, profile_prefix: str | None = None) -> None:
@@ -567,16 +579,14 @@ class LLM:
         default = default_pooling(self.llm_engine.config.pooler_config, pooling_task)
         given = default if pooling_params is None else pooling_params
         params = one_each("pooling_params", given, PoolingParams, len(batch))
-        tasked = [_with_task(one, pooling_task) for one in params]
+        tasked = [with_task(one, pooling_task) for one in params]
+        engine, count = self.llm_engine, len(batch)
+        fits, keeps = self._length_of(None), engine.model_config.spec.is_encoder
         batch = tokenized(
-            batch,
-            self.llm_engine.tokenizer,
-            tokenization_kwargs,
-            cannot_fit=self._length_of(None),
+            batch, engine.tokenizer, tokenization_kwargs, cannot_fit=fits, keeps_around=keeps
         )
-        count = len(batch)
-        loras = loras_each(self.llm_engine, lora_request, count)
-        requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count, loras)
+        loras = loras_each(engine, lora_request, count)
+        requests = check_all(engine, batch, tasked, [0] * count, [None] * count, loras)
         return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]
 
 
@@ -588,13 +598,3 @@ def _listed[Part, Whole](
     """An output with its numbers as a list."""
     numbers = part(one.outputs.data.tolist())
     return whole(one.request_id, numbers, one.prompt_token_ids, one.finished)
-
-
-def _with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:
-    if task is None:
-        return params
-    if params.task not in (None, task):
-        raise InvalidRequestError(
-            f"pooling_params.task must be None or {shown(task)} here, got {params.task!r}"
-        )
-    return replace(params, task=task)

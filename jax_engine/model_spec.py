@@ -8,8 +8,7 @@ embedding, groups of layers, final norm and head.
 Compile time must not grow with depth, so layers are scanned over. A group repeats a pattern of
 layers: the scan runs over the repetitions, and the pattern is unrolled inside. Llama is one group
 whose pattern is a single layer. Layers that differ only by a number, such as their window, can be
-repetitions, too: the number is given for each. Layers of another shape at the beginning or the end
-are another group.
+repetitions, too: each has its own. Layers of another shape at an end are another group.
 """
 
 import dataclasses
@@ -86,7 +85,7 @@ def _require_original_context(rope: RopeConfig) -> None:
         raise ConfigError(f"rope type {rope.type!r} needs original_max_position_embeddings > 0.")
 
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu", "xielu"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,24 +112,30 @@ class NormSpec:
 
 @dataclasses.dataclass(frozen=True)
 class HeadNormSpec(NormSpec):
-    """A norm of queries and keys, before they are rotated.
+    """A norm of queries and keys.
 
     Attributes:
         whole: whether a token's heads are one vector to the norm, instead of a vector each.
+        rotated_first: whether queries and keys are rotated before the norm, instead of after it.
     """
 
     whole: bool = False
+    rotated_first: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class QueryGrowth:
-    """Queries grow with their position: they are multiplied by 1 + beta ln(1 + position // length).
+    """Queries grow with their position p: they are multiplied by 1 + beta ln(1 + place // length).
 
     Ministral 3 does this to keep attention sharp in long contexts.
+
+    Attributes:
+        first: the place of position 0: the place of p is p + first.
     """
 
     beta: float
     length: int
+    first: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,11 +173,16 @@ class AttentionSpec:
         head_dim: D, the size of a head.
         rope: rotary positions; None: no rotation.
         rotary_dim: how many numbers of a head are rotated, from the first on; None: all.
-        window: a query sees this many of the last positions, its own included; None: all.
+        window: a query sees this many of the last positions, its own included; None: all. If it
+            is not causal, as many of the next ones, too.
+        chunk: positions lie in chunks of this many, and a query sees those of its own chunk only;
+            None: all. A chunk must be a whole number of the cache's blocks.
         scale: factor of the scores; None: query_dim ** -0.5.
         query_growth: how queries grow with their position; None: they do not.
         soft_cap: scores s become soft_cap * tanh(s / soft_cap); None: they stay.
         alibi_slopes: for each head, what a score loses for each position between query and key.
+        causal: whether a query sees no position behind its own. Else it sees its whole sequence,
+            and there is no cache: an encoder.
         sinks: whether each head has a learned logit in its softmax, which has no value.
         qkv_bias: whether the projections of queries, keys and values have a bias.
         output_bias: whether the output projection has a bias.
@@ -200,10 +210,12 @@ class AttentionSpec:
     rope: RopeConfig | tuple[RopeConfig | None, ...] | None = None
     rotary_dim: int | None = None
     window: int | tuple[int | None, ...] | None = None
+    chunk: int | None = None
     scale: float | None = None
     query_growth: QueryGrowth | None = None
     soft_cap: float | None = None
     alibi_slopes: tuple[float, ...] | None = None
+    causal: bool = True
     sinks: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
@@ -285,11 +297,15 @@ class MlpSpec:
 
     Attributes:
         width: F.
+        activation: "xielu" has learned numbers, and is that of a network without a gate.
         gated: whether it is down(activation(gate(x)) * up(x)) instead of down(activation(up(x))).
         bias: whether its matrices have a bias.
         shared_by: over how many devices the width is cut; `width` is that of one.
         leaves: in how many parts a device adds up a row of the last product: see `Matrix`.
         whole_rows: as in `AttentionSpec`, of the last product.
+
+    Raises:
+        ConfigError: a gated network has the activation "xielu".
     """
 
     width: int
@@ -300,6 +316,10 @@ class MlpSpec:
     leaves: int = 1
     whole_rows: bool = False
 
+    def __post_init__(self) -> None:
+        if self.gated and self.activation == "xielu":
+            raise ConfigError("model activation 'xielu' must be of a network without a gate.")
+
 
 @dataclasses.dataclass(frozen=True)
 class RouterSpec:
@@ -307,8 +327,8 @@ class RouterSpec:
 
     Attributes:
         num_experts: X.
-        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" is the
-            softmax of the chosen experts' logits.
+        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" and
+            "chosen_sigmoid" are those of the chosen experts' logits.
         renormalise: whether the chosen scores are divided by their sum.
         scaling: factor of the weights.
         bias: whether the logits have a bias.
@@ -324,7 +344,7 @@ class RouterSpec:
 
     num_experts: int
     top_k: int
-    scores: Literal["softmax", "chosen_softmax", "sigmoid"] = "softmax"
+    scores: Literal["softmax", "chosen_softmax", "sigmoid", "chosen_sigmoid"] = "softmax"
     renormalise: bool = False
     scaling: float = 1.0
     bias: bool = False
@@ -354,6 +374,7 @@ class ExpertsSpec:
         expert: the network of each expert.
         shared: a network that every token uses, too; None: none.
         shared_gate: whether the shared network's output is multiplied by a sigmoid of the input.
+        scaled_input: whether an expert's input is multiplied by its weight, instead of its output.
         dealt: whether devices share the experts by having whole ones, some of them, instead of a
             part of the width of each.
         dealt_to: how many devices have them; `router` is about the experts of all.
@@ -365,6 +386,7 @@ class ExpertsSpec:
     expert: MlpSpec
     shared: MlpSpec | None = None
     shared_gate: bool = False
+    scaled_input: bool = False
     dealt: bool = False
     dealt_to: int = 1
     leaves: int = 1
@@ -387,12 +409,14 @@ class LayerSpec:
     Attention reads the stream through `input_norm`, the MLP through `mlp_norm`. The output of
     attention passes through `attention_output_norm`, that of the MLP through `mlp_output_norm`. A
     norm that is None changes nothing. Models that norm before each part have the first two, OLMo 2
-    has the other two, and Gemma 2 has all four.
+    has the other two, and Gemma 2 has all four. BERT, which is `post_norm`, has the other two: they
+    norm the stream after a part's output was added, and what they give is the stream from there on.
 
     Attributes:
         parallel: whether the MLP reads the same stream as attention, instead of the stream after
             attention. Without an `mlp_norm`, it then shares attention's `input_norm`.
         residual_factor: factor of each part's output.
+        post_norm: whether a part's norm is of the sum of its output and the stream.
     """
 
     attention: AttentionSpec
@@ -403,6 +427,7 @@ class LayerSpec:
     mlp_output_norm: NormSpec | None = None
     parallel: bool = False
     residual_factor: float = 1.0
+    post_norm: bool = False
 
 
 def choices[T](setting: T | tuple[T, ...]) -> list[T]:
@@ -440,20 +465,20 @@ class LayerGroup:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """A decoder. Hashable: it is static in compiled functions.
+    """A decoder or an encoder. Hashable: it is static in compiled functions.
 
     Attributes:
         width: E, the width of the residual stream.
         norm: the norm before the head; None: none.
         max_context_len: longest context that the positions were made for, in tokens.
-        tied: whether the embedding is also the head.
-        head_bias: whether the head has a bias.
-        learned_positions: P, the number of rows of a table that is added to the embedding; None:
-            there is no such table.
-        embedding_factor: factor of the embedding.
-        embedding_norm: norm of the embedding; None: none.
-        logits_factor: factor of the logits.
-        logits_cap: logits x become logits_cap * tanh(x / logits_cap); None: they stay.
+        tied, head_bias: whether the embedding is also the head, and whether the head has a bias.
+        unit_columns: whether each column of the head has the length 1; the loader sees to it.
+        learned_positions: P, rows of a table that is added to the embedding; None: none is.
+        first_position: the row of the first position in that table.
+        token_types: rows of a table for the types of tokens, which is added, too; None: none is.
+        embedding_factor, embedding_norm: factor and norm of the embedding; None: no norm.
+        scales_inputs: whether vectors in place of tokens get the factor; else the table's do alone.
+        logits_factor, logits_cap: f and c: logits x become c * tanh(f x / c); without a cap f x.
         shared_by: over how many devices the vocabulary is cut, as the layers are; `vocab_size` is
             that of all together.
         first_layer: the number of the first layer; not 0 in a stage that others precede.
@@ -471,9 +496,13 @@ class ModelSpec:
     max_context_len: int
     tied: bool = False
     head_bias: bool = False
+    unit_columns: bool = False
     learned_positions: int | None = None
+    first_position: int = 0
+    token_types: int | None = None
     embedding_factor: float = 1.0
     embedding_norm: NormSpec | None = None
+    scales_inputs: bool = False
     logits_factor: float = 1.0
     logits_cap: float | None = None
     shared_by: int = 1
@@ -507,6 +536,11 @@ class ModelSpec:
     def attentions(self) -> list[AttentionSpec]:
         """The attention of each of `layers`."""
         return [layer.attention for layer in self.layers]
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether tokens see their whole sequence: there is no cache, and no head for tokens."""
+        return not self.attentions[0].causal
 
     @property
     def num_layers(self) -> int:
@@ -553,13 +587,14 @@ class ModelSpec:
             return None if rope is None else rope.for_length(max_model_len)
 
         def of_layer(layer: LayerSpec) -> LayerSpec:
-            given = layer.attention.rope
+            given, size = layer.attention.rope, layer.attention.chunk
             rope = tuple(map(chosen, given)) if isinstance(given, tuple) else chosen(given)
-            attention = dataclasses.replace(layer.attention, rope=rope)
+            # A chunk that is as long holds all positions.
+            chunk = size if size is not None and size < max_model_len else None
+            attention = dataclasses.replace(layer.attention, rope=rope, chunk=chunk)
             return dataclasses.replace(layer, attention=attention)
 
-        groups = (
-            dataclasses.replace(group, pattern=tuple(map(of_layer, group.pattern)))
-            for group in self.groups
-        )
-        return dataclasses.replace(self, groups=tuple(groups))
+        patterns = [tuple(map(of_layer, group.pattern)) for group in self.groups]
+        pairs = zip(self.groups, patterns, strict=True)
+        groups = tuple(dataclasses.replace(group, pattern=one) for group, one in pairs)
+        return dataclasses.replace(self, groups=groups)

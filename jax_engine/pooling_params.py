@@ -4,11 +4,11 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from jax_engine.checks import check_integer, check_types, named_fields
+from jax_engine.checks import check_integer, check_types, named_fields, shown
 from jax_engine.errors import ConfigError, InvalidRequestError
 
 PoolingType = Literal["LAST", "MEAN", "CLS", "MAX", "WEIGHTEDMEAN", "MEAN_SQRT_LEN"]
-_OF_TOKENS = ("CLS", "MAX", "WEIGHTEDMEAN")
+_OF_TOKENS = ("MAX", "WEIGHTEDMEAN")
 PoolingTask = Literal["embed", "token_embed", "classify", "token_classify"]
 
 
@@ -18,11 +18,11 @@ class PoolingParams:
     """What `LLM.embed` and `LLM.encode` do with the prompt's final hidden states.
 
     Attributes:
-        pooling_type: Of the tokens' states "LAST": that of the last one; "CLS": of the first one;
-            "MEAN": the mean; "MAX": the largest value of each number; "WEIGHTEDMEAN": the mean with
-            the weights 1, 2, 3, ...; "MEAN_SQRT_LEN": the sum over the root of their number. Upper
-            or lower case. None: the model's own (`1_Pooling/config.json`, a GGUF file's
-            `pooling_type`), or "LAST" if it has none.
+        pooling_type: What is made of the tokens' states. "LAST": that of the last one; "CLS": of
+            the first one; "MEAN": the mean; "MAX": the largest value of each number;
+            "WEIGHTEDMEAN": the mean with the weights 1, 2, 3, ...; "MEAN_SQRT_LEN": the sum over
+            the root of their number. Upper or lower case. None: the model's own
+            (`1_Pooling/config.json`, a GGUF file's `pooling_type`), or "LAST" if it has none.
         normalize: Scale embeddings to length 1. None: as the model's own files say, else yes.
         use_activation: vLLM's name for `normalize`, which it overrides. For scores of a head:
             whether they are probabilities (also if None) or raw scores.
@@ -58,7 +58,7 @@ class PoolingParams:
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether it takes the state of each token, beyond their sum and the last one."""
+        """Whether it takes the state of each token, beyond their sum, the first and the last."""
         return self.per_token or self.pooling_type in _OF_TOKENS
 
     def clone(self) -> Self:
@@ -89,6 +89,17 @@ class PoolerConfig:
             use_activation=self.use_activation,
             dimensions=self.dimensions,
         )
+
+
+def with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:
+    """The parameters with a call's task; None: their own. Raises InvalidRequestError."""
+    if task is None:
+        return params
+    if params.task not in (None, task):
+        raise InvalidRequestError(
+            f"pooling_params.task must be None or {shown(task)} here, got {params.task!r}"
+        )
+    return replace(params, task=task)
 
 
 def default_pooling(config: PoolerConfig | None, task: PoolingTask | None = None) -> PoolingParams:

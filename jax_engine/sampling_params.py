@@ -34,6 +34,8 @@ class StructuredOutputsParams:
         choice: The output is one of these strings.
         grammar: A context-free grammar, Lark or EBNF; `root` or `start` is its first rule.
         json_object: True: any JSON object.
+        structural_tag: Free text in which tagged parts have grammars, in either of vLLM's forms, as
+            a dict or as text (`jax_engine.guided.structural_tag`).
 
     Raises:
         InvalidRequestError: None or several are set, one is of the wrong type, or `choice` holds no
@@ -45,6 +47,7 @@ class StructuredOutputsParams:
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_types(self, InvalidRequestError, "structured_outputs.")
@@ -52,8 +55,8 @@ class StructuredOutputsParams:
         given = [name for name, value in values.items() if value is not None and value is not False]
         if len(given) != 1:
             raise InvalidRequestError(
-                "structured_outputs must set exactly one of json, regex, choice, grammar and "
-                f"json_object, got {', '.join(given) or 'none'}"
+                "structured_outputs must set exactly one of json, regex, choice, grammar, "
+                f"json_object and structural_tag, got {', '.join(given) or 'none'}"
             )
         if self.choice is not None and not all([*self.choice, self.choice]):
             raise InvalidRequestError(
@@ -157,7 +160,7 @@ def _packed_top_k(top_k: int) -> int:
 
 
 class RequestOutputKind(Enum):
-    """Which of a request's outputs `LLMEngine.step` returns."""
+    """What `step` returns: an output so far (CUMULATIVE), what is new (DELTA), or its end."""
 
     CUMULATIVE = 0  # the whole output so far, after each step that adds to it
     DELTA = 1  # only what is new, after each step that adds to it
@@ -203,6 +206,9 @@ class SamplingParams:
         logits_processors: Callables that edit the logits of each token, before all other edits, on
             the host: (output token ids, logits) or (prompt token ids, output token ids, logits) to
             logits, NumPy float32 [V].
+        thinking_token_budget: >= 0; after so many tokens of reasoning its end is forced, whatever
+            else would forbid that token, but for a grammar. -1, or None: no limit. The engine's
+            `reasoning_config` says what begins and ends reasoning.
         structured_outputs: A grammar for the output (`guided_decoding` is its older name).
         truncate_prompt_tokens: Keep only the last tokens of the prompt, this many; -1: as many as
             `max_model_len` allows with one token of output.
@@ -249,6 +255,7 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
     logits_processors: list[LogitsProcessor] | None = None
+    thinking_token_budget: int | None = None
     structured_outputs: StructuredOutputsParams | None = None
     guided_decoding: StructuredOutputsParams | None = None
     truncate_prompt_tokens: int | None = None
@@ -279,6 +286,8 @@ class SamplingParams:
         check_sampling_params(self)
         if self.seed == -1:
             self.seed = None
+        if self.thinking_token_budget == -1:
+            self.thinking_token_budget = None
 
     @classmethod
     def from_optional(cls, **settings: Any) -> Self:
@@ -491,7 +500,7 @@ def _check_counts(params: SamplingParams) -> None:
         raise InvalidRequestError(
             f"min_tokens must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}"
         )
-    for name in ("logprobs", "prompt_logprobs"):
+    for name in ("logprobs", "prompt_logprobs", "thinking_token_budget"):
         if getattr(params, name) is not None:
             check_integer(name, getattr(params, name), -1)
     _check_logprob_tokens(params)
@@ -583,8 +592,8 @@ def _check_beams(params: SamplingParams) -> None:
         return
     for name, number in sampler_numbers(type(params)).items():
         number.check_off(name, getattr(params, name), "use_beam_search")
-    for name in ("stop", "logprobs", "logprob_token_ids"):
-        if getattr(params, name) not in (None, []):
+    for name in ("stop", "logprobs", "logprob_token_ids", "thinking_token_budget"):
+        if getattr(params, name) not in (None, [], -1):
             raise InvalidRequestError(
                 f"{name} must be left out with use_beam_search, got {getattr(params, name)!r}"
             )

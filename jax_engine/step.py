@@ -110,11 +110,15 @@ class RequestSetup:
         has_penalties: Whether the sampler needs the tokens so far.
         wants_logprobs: Whether log-probabilities of the sampled tokens are wanted.
         needs_logits: Whether the raw logits are wanted on the host.
-        prompt_logprobs: Of each token of the prompt, how many of the most probable ones in its
-            place are wanted, with log-probabilities; -1 for all, None for no log-probabilities.
+        prompt_logprobs: How many of the most probable tokens in the place of each prompt token are
+            wanted, with log-probabilities; -1 for all, None for no log-probabilities.
         pooling: Whether the hidden states of the prompt are wanted, pooled.
         token_states: Whether they are wanted for each token.
-        is_special: Whether a step with it computes more than tokens and their log-probabilities.
+        token_type_ids: The type of each token of the prompt; None: 0.
+        embeds: What the first layer reads at each position of the prompt, in the dtype of
+            activations; None: the vectors of its tokens.
+        is_special: Whether a step with it may read more than tokens, or compute more than tokens
+            and their log-probabilities.
     """
 
     number: int
@@ -130,6 +134,8 @@ class RequestSetup:
     prompt_logprobs: int | None = None
     pooling: bool = False
     token_states: bool = False
+    token_type_ids: list[int] | None = None
+    embeds: Float[np.ndarray, "n E"] | None = None
     is_special: bool = False
 
 
@@ -143,8 +149,8 @@ class Unread(NamedTuple):
         drawn: Steps whose tokens it is fed. Token -(r + 1) is sample r, counted over all of them;
             one that this runner's model does not know becomes token 0.
         verified: A step with guesses; None if nothing depends on how many of them are right.
-        rows: Of each row of the step, the row of `verified` that it follows. It moves by as many
-            positions as there are right guesses in that one.
+        rows: The row of `verified` that each row of the step follows. It moves by as many positions
+            as there are right guesses in that one.
         along: Whether a row stays where it is, and its sample moves along it instead.
     """
 
@@ -188,7 +194,7 @@ class SampleLogprobs:
     """Log-probabilities on the host, a row for each sampled token or prompt token.
 
     Attributes:
-        logprobs: Of the token itself.
+        logprobs: The log-probability of the token itself.
         ranks: Its place among all tokens, 1 for the most probable one.
         top_token_ids: The most probable tokens, best first.
         top_logprobs: Their log-probabilities.
@@ -205,12 +211,14 @@ class HiddenStates:
     """Final hidden states in float32, for pooling.
 
     Attributes:
-        total: Of each row of the step, the sum over its tokens.
-        last: Of each row, that of its last token.
-        tokens: Of each token of the step; None if no request of the step wants them.
+        total: The sum over the tokens of each row of the step.
+        first: The state of each row's first token in the step.
+        last: The state of each row's last token.
+        tokens: The state of each token of the step; None if no request of the step wants them.
     """
 
     total: Float[np.ndarray, "S E"]
+    first: Float[np.ndarray, "S E"]
     last: Float[np.ndarray, "S E"]
     tokens: Float[np.ndarray, "T E"] | None
 
@@ -224,12 +232,12 @@ class StepResult:
     Attributes:
         token_ids: The sampled tokens in the order of `Step.samples`.
         logprobs: Theirs; None if no request of the step wants them.
-        prompt: Of each token of the step, the log-probability of the token behind it in its
+        prompt: For each token of the step, the log-probability of the token behind it in its
             prompt; None if no request of the step wants them.
         hidden: None if no request of the step wants them.
         logits: The raw logits, a row for each sampled token; None if no request wants them.
-        digest: Of what was carried out: the step's number, its plan, moves and tokens. Only of one
-            of several processes that share a model, whose digests must be the same.
+        digest: Digest of what was carried out: the step's number, its plan, moves and tokens. Only
+            several processes that share a model have one, and theirs must be the same.
     """
 
     token_ids: list[int]
@@ -247,8 +255,8 @@ class Capabilities:
     Attributes:
         vocab_size: Logits of a token, padding included.
         block_size: Tokens of a KV block.
-        num_blocks: KV blocks on the device; 0 without a KV cache (an encoder), whose steps have
-            block tables without columns and move nothing.
+        num_blocks: KV blocks on the device; 0 without a KV cache (an encoder). Its steps have whole
+            prompts and move nothing, and nobody reads their block tables.
         num_cpu_blocks: Blocks in the host's memory, for swapping.
         table_width: W, the most blocks of a sequence.
         look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
@@ -287,6 +295,32 @@ class PreemptionCosts:
 
 type Ticket = Any
 """A step that was launched. Only its runner looks into it."""
+
+
+class BlockMover(Protocol):
+    """Hands out and takes the contents of KV blocks, between two launches."""
+
+    def fingerprint(self) -> bytes:
+        """32 bytes that are others where the bits of a block's contents may be others."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block's contents in all layers."""
+
+    def read_blocks(self, blocks: list[int]) -> list[Any]:
+        """The contents of GPU blocks as the steps leave them that were launched so far.
+
+        Returns:
+            Arrays of 8 blocks each, the last one with more than were asked for, maybe. Whoever
+            makes them NumPy's waits for them, and may be in another thread.
+        """
+
+    def write_blocks(self, blocks: list[int], contents: list[Any]) -> None:
+        """Fills GPU blocks, for the steps that are launched next.
+
+        Args:
+            contents: Arrays of uint8, at most 8 blocks each, [blocks, bytes].
+        """
 
 
 class Runner(Protocol):
@@ -345,4 +379,4 @@ class Runner(Protocol):
         """
 
     def set_weights(self, model: Any) -> None:
-        """Takes the model's weights, as its loader gives them."""
+        """Takes the model's weights, as its loader gives them, or a function that loads them."""

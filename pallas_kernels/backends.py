@@ -17,13 +17,15 @@ from typing import Any
 import jax.numpy as jnp
 
 from pallas_kernels.call import Call, Options
-from pallas_kernels.device import interpreting, sm_version, target_device
+from pallas_kernels.device import gfx_version, interpreting, sm_version, target_device
 
 # Backends, best first, each with the compute capability of the oldest NVIDIA GPU that it supports.
 # "numba" is for CPUs; "xla" runs on every device.
 BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "numba": None, "xla": None}
 # And of the newest: Mosaic's kernels multiply by WGMMA, which only Hopper has.
 NEWEST = {"mosaic": 90}
+# The AMD GPUs that a backend's kernels compile for (`make aot`); none has run them.
+AMD = {"triton": ("gfx942",)}
 
 # Of a step in which each sequence has one query. On an H100 Triton's kernel was the faster
 # one in long contexts (docs/gpu.md), and it merges splits in one kernel.
@@ -132,13 +134,9 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
     """What this machine lacks to run a backend, or None."""
     oldest = BACKENDS[name]
     if oldest is not None and not (may_interpret and interpreting()):
-        sm = sm_version()
-        if sm is None:
-            return f"an NVIDIA GPU (the device is {target_device().device_kind})"
-        if sm < oldest:
-            return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
-        if sm > NEWEST.get(name, sm):
-            return f"instructions of sm_{NEWEST[name]} (the device is sm_{sm})"
+        lack = _lacks_gpu(name, oldest)
+        if lack is not None:
+            return lack
     if name == "numba":
         if target_device().platform != "cpu":
             return f"a CPU (the device is {target_device().device_kind})"
@@ -148,6 +146,22 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
         implementation(name)
     except ImportError as error:
         return f"a module ({error})"
+    return None
+
+
+def _lacks_gpu(name: str, oldest: int) -> str | None:
+    """What a backend for GPUs lacks on this device, or None."""
+    gfx, sm = gfx_version(), sm_version()
+    if gfx is not None:
+        able = AMD.get(name, ())
+        wanted = f"an AMD GPU of {' or '.join(able)}" if able else "an NVIDIA GPU"
+        return None if gfx in able else f"{wanted} (the device is {gfx})"
+    if sm is None:
+        return f"an NVIDIA GPU (the device is {target_device().device_kind})"
+    if sm < oldest:
+        return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
+    if sm > NEWEST.get(name, sm):
+        return f"instructions of sm_{NEWEST[name]} (the device is sm_{sm})"
     return None
 
 

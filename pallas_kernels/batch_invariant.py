@@ -27,9 +27,9 @@ def matmul(
 
     Args:
         x: rows in the dtype of the weights.
-        weights: of a stack of layers, which is read in place.
+        weights: the weights of a stack of layers, which is read in place.
         layer: which one; may be traced.
-        dtype: of the result.
+        dtype: the result's dtype.
 
     Raises:
         ValueError: the shapes do not match, or the dtypes differ or are not among DTYPES.
@@ -66,7 +66,7 @@ def norm(
         residual: added to x before; None: s is x, and is not returned.
         kind: "rms", or "layer": after its mean is 0.
         eps: added to the mean of the squares.
-        dtype: of the result.
+        dtype: the result's dtype.
 
     Raises:
         ValueError: the shapes do not match.

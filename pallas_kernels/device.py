@@ -32,6 +32,23 @@ def pool_threads() -> int:
     return max(int(said) if said.isdecimal() else cores or 1, jax.local_device_count("cpu"))
 
 
+def gfx_version() -> str | None:
+    """Architecture of an AMD GPU: "gfx942" for an MI300X. None for any other device.
+
+    A GPU that is only described, or whose driver has no name for it, has it as its kind.
+    """
+    device = target_device()
+    for said in (getattr(device, "compute_capability", ""), device.device_kind):
+        if device.platform == "gpu" and str(said).startswith("gfx"):
+            return str(said).partition(":")[0]
+    return None
+
+
+def wave_size() -> int:
+    """Threads of a warp: 64 on AMD's GPUs for data centres (gfx9), 32 on all others."""
+    return 64 if (gfx_version() or "").startswith("gfx9") else 32
+
+
 def sm_version() -> int | None:
     """Compute capability of an NVIDIA GPU, times ten: 90 for 9.0. None for any other device."""
     device = target_device()

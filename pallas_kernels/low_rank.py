@@ -33,7 +33,7 @@ def add_low_rank(
         x: what was multiplied, bfloat16.
         a: blocks of 16 ranks, part by part: those of a column of A, then of the next one.
         b: R ranks of 32 rows of B, the rows' biases, and 7 rows that are not read.
-        slot: of each row, from 1 on; a row of slot 0 keeps its bits.
+        slot: each row's slot, from 1 on; a row of slot 0 keeps its bits.
         layer: which one; one beyond the stack is the last, or the first.
         halves: for each 16 rows of B the column of the product that they begin at, how many there
             are (16), and their part.
@@ -67,7 +67,7 @@ def make_tiles(slot: Int[Array, " T"], slots: int) -> Tiles | None:
     """What `add_low_rank` looks up, the same in all layers; None on a device without its kernels.
 
     Args:
-        slot: of each row, from 1 to `slots`; 0 for none.
+        slot: each row's slot, from 1 to `slots`; 0 for none.
     """
     return tiles_of(slot, slots) if choose_backend(None) == "mosaic" else None
 

@@ -36,14 +36,14 @@ def quantized_matmul(
 
     Args:
         x: numbers; or, with `x_scales`, rows of float8_e4m3fn, to be multiplied by these.
-        codes: of a stack of layers. int8 and float8_e4m3fn mean themselves. A byte of uint8 holds
-            two columns, the even one in its low bits, and 0..15 mean -8..7.
-        scales: of each group of columns, and row.
+        codes: codes of a stack of layers. int8 and float8_e4m3fn mean themselves. A byte of uint8
+            holds two columns, the even one in its low bits, and 0..15 mean -8..7.
+        scales: scale of each group of columns, and row.
         minimums: what is added to each number of a group, or None.
         layer: which one.
         group: columns in a group; the last group of a row may be shorter.
-        dtype: of the result.
-        x_scales: of the rows of x, if they are codes, too.
+        dtype: the result's dtype.
+        x_scales: scales of the rows of x, if they are codes, too.
         backend: "mosaic" (Hopper), "xla", several of them, or None.
 
     Raises:

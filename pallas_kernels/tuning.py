@@ -11,7 +11,7 @@ A device or shape that is not in the table gets a default that fits every device
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -145,7 +145,14 @@ KERNELS: dict[str, type[Config]] = {
 }
 
 
-def lookup(kernel: str, device_kind: str, head_dim: int, block_size: int, dtype: Any) -> Config:
+def lookup(
+    kernel: str,
+    device_kind: str,
+    head_dim: int,
+    block_size: int,
+    dtype: Any,
+    wave_size: int = 32,
+) -> Config:
     """The configuration of a kernel on a device: from the table, else the default.
 
     Args:
@@ -154,6 +161,7 @@ def lookup(kernel: str, device_kind: str, head_dim: int, block_size: int, dtype:
         head_dim: D, elements of a head.
         block_size: B, tokens of a block of the cache.
         dtype: element type of the cache.
+        wave_size: threads of the device's warps, by which a default is chosen.
 
     Raises:
         ValueError: no such kernel.
@@ -161,10 +169,10 @@ def lookup(kernel: str, device_kind: str, head_dim: int, block_size: int, dtype:
     shape = (head_dim, block_size, jnp.dtype(dtype).name)
     table = _table() if _instead is None else _instead
     found = table.get((device_kind, kernel, *shape))
-    return default(kernel, head_dim, dtype) if found is None else found
+    return default(kernel, head_dim, dtype, wave_size) if found is None else found
 
 
-def default(kernel: str, head_dim: int, dtype: Any) -> Config:
+def default(kernel: str, head_dim: int, dtype: Any, wave_size: int = 32) -> Config:
     """The configuration of a shape that nobody measured.
 
     Raises:
@@ -172,6 +180,8 @@ def default(kernel: str, head_dim: int, dtype: Any) -> Config:
     """
     if kernel not in KERNELS:
         raise ValueError(f"{kernel=} does not exist; use one of {', '.join(KERNELS)}")
+    if wave_size == 64 and kernel in WAVES_OF_64:
+        return WAVES_OF_64[kernel](head_dim, jnp.dtype(dtype).itemsize)
     if kernel == "triton_decode":
         return _triton_decode(head_dim, jnp.dtype(dtype).itemsize)
     if kernel == "triton_prefill":
@@ -204,6 +214,31 @@ def _triton_prefill(head_dim: int, itemsize: int) -> TritonPrefillConfig:
         return TritonPrefillConfig(block_q=128, block_kv=16 if itemsize == 1 else 32, num_warps=8)
     block_q = 128 if head_dim <= 192 and itemsize == 2 else 64
     return TritonPrefillConfig(block_q=block_q, block_kv=16, num_warps=8)
+
+
+# The same for AMD's MI300X, whose warps have 64 threads: of the tiles that were compiled without
+# spills and with every option, those of which the most warps fit onto a compute unit at a time, by
+# its registers and its 64 KiB of local memory; among prefills with as many warps the largest tile.
+# Nobody measured them. One stage of loads, since the compiler fails with two at a loop in a loop,
+# which a batch-invariant decode has, and since two take more registers.
+def _decode_of_64(head_dim: int, itemsize: int) -> TritonDecodeConfig:
+    block_kv = 64 if head_dim <= 64 else 32 if head_dim <= 128 else 16
+    return TritonDecodeConfig(max(block_kv // (2 if itemsize == 4 else 1), 16), num_stages=1)
+
+
+def _prefill_of_64(head_dim: int, itemsize: int) -> TritonPrefillConfig:
+    if itemsize == 4:
+        block_q, num_warps = (64, 8) if head_dim <= 128 else (16, 4)
+        return TritonPrefillConfig(block_q, 16, num_warps, num_stages=1)
+    if head_dim <= 128:
+        return TritonPrefillConfig(block_q=128, block_kv=32, num_warps=4, num_stages=1)
+    return TritonPrefillConfig(block_q=64, block_kv=16, num_warps=4, num_stages=1)
+
+
+WAVES_OF_64: dict[str, Callable[[int, int], Config]] = {
+    "triton_decode": _decode_of_64,
+    "triton_prefill": _prefill_of_64,
+}
 
 
 @contextmanager

@@ -248,7 +248,7 @@ def _cache(run: Run, output: SchedulerOutput) -> None:
     for entry in run.blocks.prefix_cache.entries:
         if entry.block in tables:
             continue
-        wanted = [run.words[token] for token in entry.prefix[-run.blocks.block_size :]]
+        wanted = [run.words[int(token)] for token in entry.prefix[-run.blocks.block_size :]]
         if run.memory.gpu[entry.block] != wanted:
             raise Fell(
                 "I25",

@@ -75,7 +75,7 @@ def written_and_drawn(
     for entry in output.scheduled:
         name, block = held.names[entry.seq.seq_id], held.tables[entry.seq.seq_id][-1]
         old, new = held.run.words[entry.seq.token_ids[entry.start]], words[entry.seq.seq_id][0]
-        said.append(f"{name} writes “{old}” into block {block}, which it has, and draws “{new}”.")
+        said.append(f"{name} writes “{old}” into its block {block}, and draws “{new}”.")
     return " ".join([*said, *_endings(output, held)])
 
 

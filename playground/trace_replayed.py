@@ -61,7 +61,7 @@ class Replayed:
     """The state as the steps go by.
 
     Attributes:
-        tables, cpu_tables: of the step before.
+        tables, cpu_tables: the tables after the step before.
         waiting, running: those of the step before that have not ended; None without queues.
         entries: what the step at hand computes.
     """

@@ -13,8 +13,10 @@ The model
     `transformer_config`   the sizes of a decoder, and the switches between families
     `experts`              many networks, of which each token uses a few
     `transformer`          the decoder over a paged KV cache (2.1, 4.1)
+    `encoder`              the other half: whole texts, and one vector for each
     `sampling_options`     what a request may ask of the next two, and what comes back (5.2)
     `logits`               what a request may do to the logits (5.2)
+    `thinking`             when reasoning has had enough tokens, and its end is written
     `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)
     `quantization`         weights of a few bits: a folder, with a file for each format
@@ -24,6 +26,7 @@ The memory
     `allocator`            a pool of equal blocks: reference counts and a free list (4.2)
     `blocks`               block tables: allocate, copy on write, fork, free, swap (4.2 to 4.5)
     `prefix_cache`         finding blocks whose content is already known (4.4, "Shared prefix")
+    `block_files`          which of them a folder keeps when the engine has ended
 
 The scheduler
     `sequence`             a sequence, and the group of sequences that one request becomes (4.4)
@@ -50,4 +53,8 @@ The paper's evaluation
     `simulator`            a trace of requests, served under the cost model (6.1)
     `simulated_paging`     the real scheduler and block manager in it
     `baselines`            Orca with a buddy allocator, and FasterTransformer (6.1)
+
+Many machines
+    `routing`              which of several replicas computes a request
+    `simulated_replicas`   conversations, replicas behind a router, under the cost model
 """

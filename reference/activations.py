@@ -59,3 +59,18 @@ def gate(name: str, gates: Numbers, up: Numbers) -> Numbers:
         gates, up = np.minimum(gates, LIMIT), np.clip(up, -LIMIT, LIMIT)
         return np.asarray(gates * sigmoid(SLOPE * gates) * (up + 1))
     return np.asarray(activate(name, gates) * up)
+
+
+def xielu(x: Numbers, numbers: Float[np.ndarray, "4"]) -> Numbers:
+    """xIELU (Huang and Schlag, 2024; Apertus), whose slopes are learned: four numbers a layer.
+
+    With p, n, b and eps in this order: log(1 + e^p) x^2 + b x for positive x. For others the
+    exponential (e^min(x, eps) - 1 - x) (b + log(1 + e^n)) + b x.
+
+    >>> xielu(np.array([2.0, 0.0, -1.0]), np.array([0.0, 0.0, 0.5, -1e-6])).round(4).tolist()
+    [3.7726, -0.0, -0.0611]
+    """
+    positive, negative, b, eps = numbers.astype(np.float64)
+    above = np.logaddexp(0.0, positive) * x**2
+    below = (np.expm1(np.minimum(x, eps)) - x) * (b + np.logaddexp(0.0, negative))
+    return np.asarray(np.where(x > 0, above, below) + b * x)

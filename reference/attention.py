@@ -167,6 +167,7 @@ def causal_attention(
     *,
     scale: float,
     window: int | None = None,
+    chunk: int | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
     sinks: Float[np.ndarray, "H"] | None = None,
@@ -174,8 +175,9 @@ def causal_attention(
     """The last T positions of a sequence of n attend to it; every head, keys side by side.
 
     The query at position p sees the keys at 0..p (it is causal); with a sliding `window` only the
-    last `window` of them, itself included. What it sees is a slice, so no mask is needed, and a key
-    out of sight cannot disturb the sum even if it is not a number.
+    last `window` of them, itself included. With a `chunk` it sees no key before the last position
+    up to p that is a multiple of `chunk` (Llama 4). What it sees is a slice, so no mask is needed,
+    and a key out of sight cannot disturb the sum even if it is not a number.
 
     Grouped-query attention: K divides H, and query head h reads KV head h // (H // K).
 
@@ -199,6 +201,7 @@ def causal_attention(
     for t in range(num_queries):
         position = len(keys) - num_queries + t
         first = 0 if window is None else max(0, position - window + 1)
+        first = first if chunk is None else max(first, position - position % chunk)
         seen = slice(first, position + 1)
         for h in range(num_heads):
             scores = attention_scores(
@@ -260,6 +263,7 @@ def paged_attention(
     layer: int,
     scale: float,
     window: int | None = None,
+    chunk: int | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
     sinks: Float[np.ndarray, "H"] | None = None,
@@ -293,6 +297,7 @@ def paged_attention(
             values,
             scale=scale,
             window=window,
+            chunk=chunk,
             soft_cap=soft_cap,
             alibi_slopes=alibi_slopes,
             sinks=sinks,

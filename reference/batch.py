@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from reference.blocks import BlockManager
 from reference.kv_cache import slot_of
@@ -43,6 +43,29 @@ class RaggedBatch:
     context_lens: Int[np.ndarray, "S"]
     query_start_loc: Int[np.ndarray, "S+1"]
     slot_mapping: Int[np.ndarray, "T"]
+
+
+def inputs_of(scheduled: Sequence[ScheduledSequence]) -> dict[int, Float[np.ndarray, "E"]]:
+    """What the model reads at some of the step's tokens, counted over all, in place of their ids.
+
+    These are the positions of prompts that are given as vectors.
+
+    >>> from types import SimpleNamespace
+    >>> vectors = SimpleNamespace(prompt_embeds=np.array([[0.5], [0.25], [0.125]]))
+    >>> seq, plain = SimpleNamespace(), SimpleNamespace(prompt_embeds=None)
+    >>> rows = [ScheduledSequence(seq, plain, 0, 2, 1), ScheduledSequence(seq, vectors, 2, 3, 1)]
+    >>> inputs_of(rows)                                 # two of its three tokens were generated
+    {2: array([0.125])}
+    """
+    inputs: dict[int, Float[np.ndarray, "E"]] = {}
+    first = 0
+    for entry in scheduled:
+        vectors = entry.group.prompt_embeds
+        if vectors is not None:
+            chunk = vectors[entry.start : entry.start + entry.num_tokens]
+            inputs |= enumerate(chunk, first)
+        first += entry.num_tokens
+    return inputs
 
 
 def lay_out(scheduled: Sequence[ScheduledSequence], blocks: BlockManager) -> RaggedBatch:

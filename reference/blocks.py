@@ -42,7 +42,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from reference.allocator import BlockAllocator, BlockError, Device, OutOfBlocksError
-from reference.prefix_cache import HashFunction, PrefixCache, Salt, hash_block
+from reference.prefix_cache import Content, HashFunction, PrefixCache, Salt, hash_block
 
 BlockPair = tuple[int, int]
 
@@ -119,7 +119,7 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def cached_blocks(
-        self, token_ids: Sequence[int], cache_salt: Salt = None, prompt_len: int | None = None
+        self, token_ids: Sequence[Content], cache_salt: Salt = None, prompt_len: int | None = None
     ) -> list[int]:
         """The blocks of the longest cached prefix, at most (len - 1) // B of them.
 
@@ -142,7 +142,7 @@ class BlockManager:
     def allocate_slots(
         self,
         seq_id: int,
-        token_ids: Sequence[int],
+        token_ids: Sequence[Content],
         start: int,
         num_tokens: int,
         *,
@@ -227,7 +227,7 @@ class BlockManager:
         if not table.blocks:
             self._tables.pop(seq_id, None)
 
-    def offer(self, seq_id: int, token_ids: Sequence[int], cache_salt: Salt = None) -> None:
+    def offer(self, seq_id: int, token_ids: Sequence[Content], cache_salt: Salt = None) -> None:
         """Offer the blocks that these tokens fill to the prefix cache; no-op without a table.
 
         `allocate_slots` does so for the tokens that are known to it. This is for tokens that turned
@@ -331,7 +331,9 @@ class BlockManager:
         self.prefix_cache.evict(block)
         return block
 
-    def _offer_full_blocks(self, table: BlockTable, token_ids: Sequence[int], salt: Salt) -> None:
+    def _offer_full_blocks(
+        self, table: BlockTable, token_ids: Sequence[Content], salt: Salt
+    ) -> None:
         """Cache the blocks that these tokens fill, even before they are computed.
 
         Early is safe: whoever finds such a block in this very step reads it only after the step

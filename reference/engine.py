@@ -49,7 +49,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from reference.adapter_slots import Adapter
-from reference.batch import lay_out
+from reference.batch import inputs_of, lay_out
 from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.kv_cache import KVCache
@@ -57,12 +57,15 @@ from reference.random_numbers import derive_seed, request_seed
 from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
-from reference.sequence import RequestParams, SequenceGroup, reason_to_end
+from reference.sequence import NO_TOKEN_ID, RequestParams, SequenceGroup, reason_to_end
 from reference.speculation import ask_for_drafts
 
 
 class Model(Protocol):
-    """What the engine asks of a model; `reference.transformer.Transformer` is one."""
+    """What the engine asks of a model; `reference.transformer.Transformer` is one.
+
+    One whose prompts may be vectors takes `inputs` behind these arguments, too.
+    """
 
     def forward(
         self,
@@ -131,8 +134,14 @@ class ReferenceEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: Adapter | None = None,
+        prompt_embeds: Float[np.ndarray, "n E"] | None = None,
     ) -> None:
-        """Queue a request. Raises AdmissionError, and forgets it, if it could never finish."""
+        """Queue a request. Raises AdmissionError, and forgets it, if it could never finish.
+
+        With `prompt_embeds` the model reads these vectors, and the prompt has no tokens.
+        """
+        if prompt_embeds is not None:
+            prompt_token_ids = [NO_TOKEN_ID] * len(prompt_embeds)
         group = SequenceGroup(
             request_id,
             prompt_token_ids,
@@ -142,6 +151,7 @@ class ReferenceEngine:
             priority,
             cache_salt,
             adapter,
+            prompt_embeds,
         )
         self.scheduler.add_group(group)
 
@@ -189,7 +199,8 @@ class ReferenceEngine:
         """
         hidden: dict[int, Float[np.ndarray, "_ E"]] = {}
         for slot, places in _by_slot(scheduled):
-            batch = lay_out([scheduled[place] for place in places], self.block_manager)
+            entries = [scheduled[place] for place in places]
+            batch, inputs = lay_out(entries, self.block_manager), inputs_of(entries)
             rows = self.slots[slot].forward(
                 batch.token_ids,
                 batch.positions,
@@ -198,6 +209,7 @@ class ReferenceEngine:
                 batch.context_lens,
                 batch.query_start_loc,
                 batch.slot_mapping,
+                *([inputs] if inputs else []),
             )
             parts = np.split(rows, batch.query_start_loc[1:-1])
             hidden |= zip(places, parts, strict=True)

@@ -30,6 +30,8 @@ def route(
     >>> chosen = route(logits, ExpertsConfig(4, 2, 1, "sigmoid", selection_bias=True), bias)
     >>> [(e, round(w, 4)) for e, w in chosen]
     [(3, 0.5), (1, 0.8)]
+    >>> route(np.array([40.0, 50.0]), ExpertsConfig(2, 1, 1, "chosen_sigmoid"))
+    [(1, 1.0)]
     """
     scores = _scores(logits.astype(np.float64), config)
     appeal = scores if selection_bias is None else scores + selection_bias
@@ -38,6 +40,8 @@ def route(
     weights = scores[chosen]
     if config.scores == "chosen_softmax":
         weights = _softmax(weights)
+    elif config.scores == "chosen_sigmoid":
+        weights = sigmoid(weights)
     if config.renormalise:
         weights = weights / weights.sum()
     return [(e, float(w * config.scaling)) for e, w in zip(chosen, weights, strict=True)]

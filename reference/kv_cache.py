@@ -18,7 +18,8 @@ Legend: L layers, N blocks in the pool, K KV heads, B block size, D head dim, T 
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import DTypeLike, Float, Int
+from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
 
 from reference.quantization.small_floats import E4M3, nearest
 

@@ -1,4 +1,4 @@
-"""What may edit the logits before a token is picked: rules 0 to 3.
+"""What may edit the logits before a token is picked: rules 0 to 4.
 
 A model gives a logit to each of the V tokens. A request may change them, in this order:
 
@@ -15,7 +15,9 @@ A model gives a logit to each of the V tokens. A request may change them, in thi
    - the last token of each of `bad_words_token_ids` whose other tokens the output ends with, so a
      word of one token never comes;
    - while the output is shorter than `min_tokens`, what could end it: all end-of-sequence ids (with
-     `ignore_eos` as well) and all `stop_token_ids`.
+     `ignore_eos` as well) and all `stop_token_ids`;
+4. if reasoning has spent its budget (`thinking`, a rule of the chapter of that name), the token
+   that is to end it is the only one, whatever rule 3 says of it, unless `guide` does not name it.
 
 Everything is float64. If no token is left that is not -inf, there is nothing to draw: the chapter
 `sampling` says what becomes of the request.
@@ -40,8 +42,23 @@ def edit_logits(
     output_token_ids: TokenIds = (),
     eos_token_ids: Collection[int] = (),
 ) -> Float[np.ndarray, "V"]:
-    """Rules 0 to 3; the logits given are left as they are."""
-    prompt, output = list(prompt_token_ids), list(output_token_ids)
+    """Rules 0 to 4; the logits given are left as they are.
+
+    Token 1 is to end the reasoning. A grammar that does not name it is heeded:
+
+    >>> from types import SimpleNamespace
+    >>> params = SimpleNamespace(
+    ...     repetition_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0, logit_bias=None,
+    ...     min_tokens=0, stop_token_ids=(), allowed_token_ids=[0],
+    ...     thinking=SimpleNamespace(forced=lambda prompt, output: 1))
+    >>> edit_logits(np.zeros(3), params).tolist()
+    [-inf, 0.0, -inf]
+    >>> params.guide = lambda output: {0, 2}
+    >>> edit_logits(np.zeros(3), params).tolist()
+    [0.0, -inf, -inf]
+    """
+    prompt = [token for token in prompt_token_ids if token >= 0]  # a vector is no token
+    output = list(output_token_ids)
     edited = logits.astype(np.float64)
     for processor in getattr(params, "logits_processors", None) or ():
         edited = process(edited, processor, prompt, output)
@@ -55,7 +72,10 @@ def edit_logits(
     )
     for token, bias in (params.logit_bias or {}).items():
         edited[token] += bias
-    guide = getattr(params, "guide", None)
+    guide, thinking = getattr(params, "guide", None), getattr(params, "thinking", None)
+    must = thinking and thinking.forced(prompt, output)
+    if must is not None and (guide is None or must in guide(output)):
+        return keep_only(edited, {must})
     allowed = (getattr(params, "allowed_token_ids", None), guide and guide(output))
     for token_ids in allowed:
         if token_ids is not None:

@@ -15,7 +15,7 @@ text and outputs read that form. The rules:
 
 >>> parameters(temperature=1e-6, top_k=5, seed=-1, stop="x", logit_bias={"3": 1000}).changes()
 {'stop': ('x',), 'logit_bias': {3: 100.0}, 'temperature': 0.0}
->>> parameters(n=2, best_of=2, top_k=-1, seed=-2).changes()
+>>> parameters(n=2, best_of=2, top_k=-1, seed=-2, thinking_token_budget=-1).changes()
 {'n': 2, 'seed': 18446744073709551614}
 >>> parameters(n=3, best_of=2)
 Traceback (most recent call last):
@@ -46,6 +46,7 @@ INTEGERS: dict[str, tuple[float, float]] = {
     "min_tokens": (0, ANY),
     "logprobs": (-1, ANY),
     "prompt_logprobs": (-1, ANY),
+    "thinking_token_budget": (-1, ANY),
     "seed": (-(2**63), 2**64 - 1),
 }
 SMALLEST = math.nextafter(0.0, 1.0)  # for what must be above 0
@@ -72,7 +73,8 @@ FILTERS: dict[str, tuple[float, ...]] = {
 }  # fmt: skip
 # What may be None: "not asked for", or of `max_tokens` "as many as fit".
 OPTIONAL = {
-    "best_of", "seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "logit_bias", *TOKEN_IDS
+    "best_of", "seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "logit_bias",
+    "thinking_token_budget", *TOKEN_IDS
 }  # fmt: skip
 
 
@@ -108,6 +110,7 @@ class Parameters:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    thinking_token_budget: int | None = None
     use_beam_search: bool = False
     length_penalty: float = 1.0
     early_stopping: bool | str = False
@@ -145,6 +148,8 @@ def parameters(**given: Any) -> Parameters:
     form["output_kind"] = "FINAL_ONLY" if given.get("use_beam_search") else _kind(given)
     if given.get("best_of") == given.get("n", 1):
         form["best_of"] = None
+    if given.get("thinking_token_budget") == -1:
+        form["thinking_token_budget"] = None
     if given.get("top_k") == -1:
         form["top_k"] = 0
     if given.get("seed") is not None:
@@ -181,6 +186,7 @@ def _contradictions(given: Mapping[str, Any]) -> set[str]:
         ("stop", beams and bool(stop)),
         ("logprobs", beams and given.get("logprobs") is not None),
         ("logprob_token_ids", beams and chosen is not None),
+        ("thinking_token_budget", beams and given.get("thinking_token_budget") not in (None, -1)),
     ]
     return {name for name, contradicts in cases if contradicts}
 

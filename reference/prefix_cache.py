@@ -14,13 +14,14 @@ a chain that stands for the whole prefix:
 Two prefixes may have one hash. Here a hash only says where to look: the tokens themselves are kept
 and compared, so that even a hash function that maps everything to 7 gives no wrong hit. A `salt`
 at the root of the chain keeps tenants apart who must not learn of each other's prompts, and
-requests that are computed with different adapters.
+requests that are computed with different adapters. A prompt may be given as vectors in place of
+tokens. The bytes of each then stand where its token would, and no token equals them.
 
 "And on nothing else" is true of the numbers, not of their last bits: a prompt's positions and
 generated ones may be added up in different orders. A new request does not mind. A sequence that
 lost its blocks does: it wants back what it had. So each block remembers which of the positions up
-to its end were a *prompt's* when it was computed. Who asks with a prompt's length gets only blocks
-that would come out of its own computation.
+to its end were a *prompt's* when it was computed. A caller that gives its prompt's length gets only
+blocks that would come out of its own computation.
 
 A block that nobody holds keeps its content, and stays in the cache, until the allocator hands it
 out again. Freed blocks join the queue's tail, the last block of a sequence first (a longer prefix
@@ -52,10 +53,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 Salt = Hashable | None
-HashFunction = Callable[[int | None, tuple[int, ...], Salt], int]
+Content = int | bytes
+"""What a position holds: a token, or the bytes of a vector that a prompt has in its place."""
+HashFunction = Callable[[int | None, tuple[Content, ...], Salt], int]
 
 
-def hash_block(parent: int | None, tokens: tuple[int, ...], salt: Salt) -> int:
+def hash_block(parent: int | None, tokens: tuple[Content, ...], salt: Salt) -> int:
     """The hash of a full block, given the hash of the block before it (None: the first block)."""
     return hash((parent, tokens, salt))
 
@@ -66,11 +69,11 @@ class CachedBlock:
 
     block: int
     hash: int
-    prefix: tuple[int, ...]
+    prefix: tuple[Content, ...]
     salt: Salt
     num_prompt_tokens: int | None
-    """How many tokens of `prefix` were in the prompt of who computed it; None if that sequence had
-    begun with blocks that are not what it would have computed itself."""
+    """How many tokens of `prefix` were in the prompt of the sequence that computed it; None if that
+    had begun with blocks that are not what it would have computed itself."""
 
 
 class PrefixCache:
@@ -90,7 +93,7 @@ class PrefixCache:
         return list(self._by_block.values())
 
     def lookup(
-        self, token_ids: Sequence[int], salt: Salt = None, prompt_len: int | None = None
+        self, token_ids: Sequence[Content], salt: Salt = None, prompt_len: int | None = None
     ) -> list[int]:
         """The blocks of the longest cached prefix of `token_ids`, front to back.
 
@@ -114,7 +117,7 @@ class PrefixCache:
     def is_own(self, block: int, index: int, prompt_len: int) -> bool:
         """Is a cached block what a prompt of that length would have as its logical block `index`?
 
-        If all blocks before it are.
+        The blocks before it are taken to be its own.
         """
         end = (index + 1) * self.block_size
         return self._by_block[block].num_prompt_tokens == min(prompt_len, end)
@@ -122,7 +125,7 @@ class PrefixCache:
     def offer(
         self,
         block: int,
-        prefix: Sequence[int],
+        prefix: Sequence[Content],
         salt: Salt = None,
         prompt_len: int | None = None,
         *,
@@ -160,11 +163,13 @@ class PrefixCache:
         self._buckets.clear()
         self._by_block.clear()
 
-    def _hash_next(self, parent: int | None, token_ids: Sequence[int], end: int, salt: Salt) -> int:
+    def _hash_next(
+        self, parent: int | None, token_ids: Sequence[Content], end: int, salt: Salt
+    ) -> int:
         tokens = tuple(token_ids[end - self.block_size : end])
         return self.hash_fn(parent, tokens, salt if parent is None else None)
 
-    def _find(self, chain: int, prefix: tuple[int, ...], salt: Salt) -> CachedBlock | None:
+    def _find(self, chain: int, prefix: tuple[Content, ...], salt: Salt) -> CachedBlock | None:
         """Equal hashes are only candidates: compare the tokens themselves."""
         for entry in self._buckets.get(chain, []):
             if entry.prefix == prefix and entry.salt == salt:

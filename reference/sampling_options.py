@@ -15,9 +15,10 @@ Candidate = tuple[int, float]
 
 @runtime_checkable
 class LogitsOptions(Protocol):
-    """What rules 0 to 3 (`logits`) read of a request. Any object with these attributes will do.
+    """What rules 0 to 4 (`logits`) read of a request. Any object with these attributes will do.
 
-    It may have `logits_processors`, `allowed_token_ids`, `bad_words_token_ids` and `guide` as well.
+    It may have `logits_processors`, `allowed_token_ids`, `bad_words_token_ids`, `guide` and
+    `thinking` as well.
     """
 
     @property

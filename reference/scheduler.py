@@ -242,7 +242,7 @@ class Scheduler:
     def _offer(self, group: SequenceGroup, seq: Sequence) -> None:
         """Let the prefix cache know the blocks that drafts which were right have filled."""
         computed = seq.token_ids[: seq.num_computed_tokens]
-        self.block_manager.offer(seq.seq_id, computed, group.salt)
+        self.block_manager.offer(seq.seq_id, group.contents(computed), group.salt)
 
     def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""

@@ -1,8 +1,8 @@
 """What a scheduler can be told: its limits, and which of the three ways of scheduling it follows.
 
-- "sosp"        a step is either prompts or one token for every sequence (vLLM in 2023)
-- "sosp-mixed"  one token for every sequence, and prompts in the same step (the paper's 4.5)
-- "unified"     one token budget; a prompt may be computed in several chunks (vLLM V1)
+- "sosp":       a step is either prompts or one token for every sequence (vLLM in 2023)
+- "sosp-mixed": one token for every sequence, and prompts in the same step (the paper's 4.5)
+- "unified":    one token budget; a prompt may be computed in several chunks (vLLM V1)
 
 >>> SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=8, max_model_len=16).chunks_prompts
 True

@@ -145,7 +145,7 @@ class SchedulerState:
         start = seq.num_computed_tokens
         copies = self.blocks.allocate_slots(
             seq.seq_id,
-            seq.token_ids,
+            group.contents(seq.token_ids),
             start,
             start + num_tokens,
             cached=cached,

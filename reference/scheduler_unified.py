@@ -132,7 +132,8 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
         hits: list[int] = []
         if group.reads_cache:
             own_prompt = leader.prompt_len if leader.lost_blocks else None
-            hits = blocks.cached_blocks(leader.token_ids, group.salt, own_prompt)
+            contents = group.contents(leader.token_ids)
+            hits = blocks.cached_blocks(contents, group.salt, own_prompt)
         num_cached = len(hits) * blocks.block_size
         num_uncached = len(leader.token_ids) - num_cached
         num_tokens = _chunk(state, num_uncached, _budget_left(state, output))

@@ -45,13 +45,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from reference.adapter_slots import Adapter
-from reference.prefix_cache import Salt
+from reference.prefix_cache import Content, Salt
 from reference.sampling_options import Candidate, SamplingOptions
 
 if TYPE_CHECKING:
     import numpy as np  # only named: the sequences carry the engine's arrays unread
 
 FinishReason = Literal["stop", "length", "abort"]
+NO_TOKEN_ID = -1
+"""In a prompt that is given as vectors: the id of a position that has no token."""
 
 
 class SequenceStatus(Enum):
@@ -169,6 +171,9 @@ class SequenceGroup:
     cache_salt: str | None = None
     adapter: Adapter | None = None
     """What its sequences are computed with beside the model (`adapter_slots`); None: nothing."""
+    prompt_embeds: "np.ndarray | None" = None
+    """A vector for each position of the prompt, which the model reads in place of its tokens'; the
+    tokens are NO_TOKEN_ID then. None: the prompt is of tokens."""
     seqs: list[Sequence] = field(init=False)
     adapter_slot: int = field(default=0, init=False)
     """Where its adapter lies while it runs; otherwise 0, as without an adapter."""
@@ -198,6 +203,13 @@ class SequenceGroup:
     def salt(self) -> Salt:
         """What divides its cached blocks from others': they are another model's with an adapter."""
         return self.cache_salt if self.adapter is None else (self.adapter, self.cache_salt)
+
+    def contents(self, token_ids: SequenceOf[int]) -> SequenceOf[Content]:
+        """What the positions of a sequence hold, by which the prefix cache knows them."""
+        if self.prompt_embeds is None:
+            return token_ids
+        vectors = [vector.tobytes() for vector in self.prompt_embeds]
+        return [*vectors, *token_ids[self.prompt_len :]][: len(token_ids)]
 
     @property
     def prompt_len(self) -> int:

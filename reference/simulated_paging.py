@@ -1,10 +1,10 @@
 """The real scheduler and block manager as a server for the simulator (4, 6.1).
 
 Nothing is decided here: `Scheduler` plans every step and `BlockManager` places every block, as in
-the engine. The model's part is played by a constant token, and requests end at the length that the
-trace gives. In a beam search the scores decide which beams have children, so they are drawn too: by
-Zipf's law, the r-th best token has a share of r**-s, with an s between 1 (the model is in doubt)
-and 3 (it is sure) for each beam and step.
+the engine. The model's part is to say a sequence's last token once more, and requests end at the
+length that the trace gives. In a beam search the scores decide which beams have children, so they
+are drawn too: by Zipf's law, the r-th best token has a share of r**-s, with an s between 1 (the
+model is in doubt) and 3 (it is sure) for each beam and step.
 
 >>> from reference.cost_model import StepCost
 >>> from reference.simulator import simulate
@@ -103,10 +103,14 @@ class PagedServer:
             ignore_eos=True,
             use_beam_search=request.beam_search,
         )
-        own = [number + 1] * (request.prompt_len - request.prefix_len)
-        prompt = [0] * request.prefix_len + own
+        prompt = self._prompt(number, request)
         group = SequenceGroup(str(number), prompt, params, arrival_time=request.arrival)
         self.scheduler.add_group(group)
+
+    def _prompt(self, number: int, request: TraceRequest) -> list[int]:
+        """Tokens that differ from those of other requests, but for the shared prefix."""
+        own = [number + 1] * (request.prompt_len - request.prefix_len)
+        return [0] * request.prefix_len + own
 
     def step(self) -> Done:
         output = self.scheduler.schedule()
@@ -124,7 +128,7 @@ class PagedServer:
     def _draw(self, entry: ScheduledSequence) -> list[Any]:
         """The model's part: any tokens will do; for a beam, candidates with log-probabilities."""
         if not entry.group.beam_search:
-            return [0] * entry.num_samples
+            return entry.seq.token_ids[-1:] * entry.num_samples
         shares = np.arange(1, VOCABULARY + 1) ** -self._rng.uniform(1.0, 3.0)
         logprobs = np.log(shares[: num_candidates(entry.group)] / shares.sum())
         return [(token, float(logprob)) for token, logprob in enumerate(logprobs)]
@@ -166,9 +170,10 @@ class PagedServer:
         for seq in self._running:
             start = seq.num_computed_tokens
             end = start + steps
-            seq.token_ids.extend([0] * steps)
+            seq.token_ids.extend(seq.token_ids[-1:] * steps)
             grows = manager.num_blocks_for(end) > manager.num_blocks_for(start)
-            if grows or manager.enable_prefix_caching:
+            fills = end // manager.block_size > start // manager.block_size
+            if grows or (fills and manager.enable_prefix_caching):
                 copies = manager.allocate_slots(seq.seq_id, seq.token_ids, start, end)
                 assert copies == [], "steps were skipped that are not all alike"
             seq.num_computed_tokens = end

@@ -143,7 +143,7 @@ class Report:
 
     Attributes:
         latencies: From arrival to the last token, by request, in seconds.
-        output_lens: Of the requests, in the same order.
+        output_lens: Output lengths of the requests, in the same order.
         always: Averages over the time in which anything ran.
         crowded: Averages over the time in which somebody had to wait for memory.
         clock: When the last request ended.
@@ -197,13 +197,13 @@ def _skip(server: Server, cost: StepCost, report: Report, next_arrival: float | 
     """Do the steps that are sure to be like the last one, up to the next arrival."""
     steps = server.num_alike()
     if steps > 0 and next_arrival is not None and not server.crowded:
-        steps = _steps_that_start_before(next_arrival - report.clock, steps, server.peek(), cost)
+        steps = steps_that_start_before(next_arrival - report.clock, steps, server.peek(), cost)
     if steps > 0:
         done = server.skip(steps)
         report.count(cost.seconds(done.work, steps), steps, done.usage, server.crowded)
 
 
-def _steps_that_start_before(deadline: float, steps: int, work: Work, cost: StepCost) -> int:
+def steps_that_start_before(deadline: float, steps: int, work: Work, cost: StepCost) -> int:
     """The most of these steps of which the last begins before the deadline, by bisection."""
     if deadline <= 0:
         return 0

@@ -76,8 +76,12 @@ def accepted(drafts: SequenceOf[int], drawn: SequenceOf[int]) -> list[int]:
 
 
 def may_draft(group: SequenceGroup, seq: Sequence) -> bool:
-    """Has it only the last token of an output to compute? Beams go their own ways."""
-    return not group.beam_search and seq.output_len > 0 and seq.num_uncomputed_tokens == 1
+    """Has it only the last token of an output to compute? Beams go their own ways, and a drafter
+    knows nothing of vectors.
+    """
+    if group.beam_search or group.prompt_embeds is not None:
+        return False
+    return seq.output_len > 0 and seq.num_uncomputed_tokens == 1
 
 
 def ask_for_drafts(

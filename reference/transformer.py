@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import DTypeLike, Float, Int
+from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
 
-from reference.activations import activate, gate, sigmoid
+from reference.activations import activate, gate, sigmoid, xielu
 from reference.attention import paged_attention
 from reference.experts import route
 from reference.kv_cache import KVCache
@@ -84,20 +85,23 @@ class Transformer:
         context_lens: Int[np.ndarray, "S"],
         query_start_loc: Int[np.ndarray, "S+1"],
         slot_mapping: Int[np.ndarray, "T"],
+        inputs: Mapping[int, Float[np.ndarray, "E"]] | None = None,
     ) -> Float[np.ndarray, "T E"]:
         """Hidden states of the step's tokens; their keys and values are written into `kv_cache`.
 
         Sequence s owns the tokens `query_start_loc[s]:query_start_loc[s + 1]`, the last ones of
         its `context_lens[s]`. Token t is written to slot `slot_mapping[t]` (-1: nowhere). Any
-        swapping and copying of blocks (`KVCache.begin_step`) comes before.
+        swapping and copying of blocks (`KVCache.begin_step`) comes before. What the model reads at
+        token t is `inputs[t]`, if there is one, and else the embedding of its id.
 
         Raises ValueError for a token id outside of the vocabulary.
         """
-        for token in token_ids:
-            if not 0 <= token < self.config.vocab_size:
+        inputs = inputs or {}
+        for t, token in enumerate(token_ids):
+            if t not in inputs and not 0 <= token < self.config.vocab_size:
                 raise ValueError(f"token id {token} is not one of 0..{self.config.vocab_size - 1}")
         step = _Step(positions, kv_cache, block_tables, context_lens, query_start_loc, slot_mapping)
-        x = self._embed(token_ids, positions)
+        x = self._embed(token_ids, positions, inputs)
         for layer in range(self.config.num_hidden_layers):
             x = self._layer(layer, x, step)
         return self._norm("model.norm", x)
@@ -111,13 +115,26 @@ class Transformer:
         return np.asarray(logits if cap is None else cap * np.tanh(logits / cap), hidden.dtype)
 
     def _embed(
-        self, token_ids: Int[np.ndarray, "T"], positions: Int[np.ndarray, "T"]
+        self,
+        token_ids: Int[np.ndarray, "T"],
+        positions: Int[np.ndarray, "T"],
+        inputs: Mapping[int, Float[np.ndarray, "E"]],
     ) -> Float[np.ndarray, "T E"]:
+        """Gemma's factor is one of its table: vectors that are given in place of tokens have it.
+
+        Granite's is one of the model, and counts for them, too (`scales_inputs`).
+        """
+        config = self.config
         x = self.weights["model.embed_tokens.weight"][token_ids]
-        if self.config.learned_positions is not None:
+        if not config.scales_inputs:
+            x = (x * config.embedding_factor).astype(x.dtype)
+        for t, vector in inputs.items():
+            x[t] = vector
+        if config.learned_positions is not None:
             x = x + self.weights["model.embed_positions.weight"][positions]
-        x = (x * self.config.embedding_factor).astype(x.dtype)
-        return self._norm("model.embed_norm", x) if self.config.embedding_norm else x
+        if config.scales_inputs:
+            x = (x * config.embedding_factor).astype(x.dtype)
+        return self._norm("model.embed_norm", x) if config.embedding_norm else x
 
     def _layer(
         self, layer: int, x: Float[np.ndarray, "T E"], step: _Step
@@ -152,10 +169,10 @@ class Transformer:
         q = self._heads(f"{name}.q_proj", x, config.num_attention_heads)
         k = self._heads(f"{name}.k_proj", x, config.num_key_value_heads)
         v = self._heads(f"{name}.v_proj", x, config.num_key_value_heads)
-        q = self._turn(layer, self._norm_heads(f"{name}.q_norm", q), step)
-        k = self._turn(layer, self._norm_heads(f"{name}.k_norm", k), step)
+        q = self._place(layer, f"{name}.q_norm", q, step)
+        k = self._place(layer, f"{name}.k_norm", k, step)
         step.kv_cache.write(layer, k, v, step.slot_mapping)
-        q = self._grow(q, step)
+        q = self._grow(layer, q, step)
         out, _ = paged_attention(q, **self._context(layer, config.head_dim, step))
         joined = out.reshape(len(x), config.num_attention_heads * config.head_dim)
         return self._linear(f"{name}.o_proj", joined)
@@ -171,7 +188,7 @@ class Transformer:
         stored = np.concatenate([latent, self._turn(layer, shared, step)], axis=-1)
         step.kv_cache.write(layer, stored, None, step.slot_mapping)
         out = latent_attention(
-            self._grow(q, step),
+            self._grow(layer, q, step),
             **self._context(layer, sizes.plain + sizes.rotated, step),
             weights=self.weights,
             name=name,
@@ -191,6 +208,7 @@ class Transformer:
             "layer": layer,
             "scale": query_size**-0.5 if scale is None else scale,
             "window": config.window(layer),
+            "chunk": None if config.layer_chunks is None else config.layer_chunks[layer],
             "soft_cap": config.attention_soft_cap,
             "alibi_slopes": None if slopes is None else np.asarray(slopes),
             "sinks": self.weights.get(f"{_layer(layer)}.self_attn.sinks"),
@@ -215,18 +233,29 @@ class Transformer:
         )
         return normed.reshape(x.shape).astype(x.dtype)
 
+    def _place(
+        self, layer: int, norm: str, x: Float[np.ndarray, "T heads D"], step: _Step
+    ) -> Float[np.ndarray, "T heads D"]:
+        """Norm queries or keys and turn them, in the model's order."""
+        if self.config.head_norm_rotated_first:
+            return self._norm_heads(norm, self._turn(layer, x, step))
+        return self._turn(layer, self._norm_heads(norm, x), step)
+
     def _turn(
         self, layer: int, x: Float[np.ndarray, "T heads D"], step: _Step
     ) -> Float[np.ndarray, "T heads D"]:
         turns = self.turns[layer]
         return x if turns is None else apply_rope(x, step.positions, *turns)
 
-    def _grow(self, q: Float[np.ndarray, "T H D"], step: _Step) -> Float[np.ndarray, "T H D"]:
+    def _grow(
+        self, layer: int, q: Float[np.ndarray, "T H D"], step: _Step
+    ) -> Float[np.ndarray, "T H D"]:
         """Queries far into a text may be made larger, so that attention stays sharp."""
-        if self.config.query_growth is None:
+        if self.config.query_growth is None or layer in self.config.layers_without_growth:
             return q
         beta, length = self.config.query_growth
-        grown = 1 + beta * np.log1p(step.positions // length)
+        places = step.positions + self.config.growth_counts_itself
+        grown = 1 + beta * np.log1p(places // length)
         return np.asarray(q * grown[:, None, None], dtype=q.dtype)
 
     def _feed_forward(self, layer: int, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
@@ -241,6 +270,8 @@ class Transformer:
         if f"{name}.gate_proj.weight" in self.weights:
             gates = self._linear(f"{name}.gate_proj", x).astype(np.float64)
             hidden = gate(act, gates, up)
+        elif act == "xielu":
+            hidden = xielu(up, self.weights[f"{name}.xielu"])
         else:
             hidden = activate(act, up)
         return self._linear(f"{name}.down_proj", hidden.astype(x.dtype))
@@ -253,7 +284,11 @@ class Transformer:
         bias = self.weights.get(f"{name}.router.selection_bias")
         out = np.zeros(x.shape)
         for expert, weight in route(logits, config, bias):
-            out += weight * self._mlp(f"{name}.experts.{expert}", x)
+            each = f"{name}.experts.{expert}"
+            if config.scaled_input:
+                out += self._mlp(each, np.asarray(x * weight, x.dtype))
+            else:
+                out += weight * self._mlp(each, x)
         if config.shared_width:
             shared = self._mlp(f"{name}.shared", x).astype(np.float64)
             if config.shared_gate:

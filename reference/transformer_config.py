@@ -24,7 +24,8 @@ class ExpertsConfig:
     """A layer's experts: how many there are, how a token chooses among them, what else it uses.
 
     * `scores`: "softmax" of the logits of all experts; "chosen_softmax", of the chosen ones only
-      (Mixtral, gpt-oss); or "sigmoid" of each (GLM-4.5, DeepSeek V3).
+      (Mixtral, gpt-oss); or "sigmoid" of each (GLM-4.5, DeepSeek V3). "chosen_sigmoid" is the same,
+      but the best are those with the largest logits, however close their sigmoids are (Llama 4).
     * `renormalise` divides the scores of the chosen by their sum; `scaling` multiplies them.
     * `router_bias` is added to the logits; `selection_bias` to the scores, for the choice only.
     * `num_groups`: the experts lie in groups, and a token chooses among those of its
@@ -32,6 +33,7 @@ class ExpertsConfig:
       two in DeepSeek V3, one in DeepSeek V2.
     * `shared_width` is the width of a network that every token uses; 0 for none. `shared_gate`
       multiplies its output by the sigmoid of one more product (Qwen 2).
+    * `scaled_input`: an expert's weight multiplies what it reads, not what it says (Llama 4).
     """
 
     num_experts: int
@@ -48,6 +50,7 @@ class ExpertsConfig:
     bias: bool = False
     shared_width: int = 0
     shared_gate: bool = False
+    scaled_input: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ class TransformerConfig:
 
     * With `latent`, the KV heads and `head_dim` mean nothing, and `attention_bias` is about the
       products that make latents, and about the output.
-    * `layer_ropes` and `layer_windows` have an entry for each layer. A layer whose entry is None
-      does not rotate, or sees all positions. Where a tuple is not given, all layers have
-      `rope_theta` and `rope_scaling`, or `sliding_window`.
+    * `layer_ropes`, `layer_windows` and `layer_chunks` have an entry for each layer. A layer whose
+      entry is None does not rotate, or sees all positions. Where a tuple is not given, all layers
+      have `rope_theta` and `rope_scaling`, or `sliding_window`, or no chunks.
     """
 
     vocab_size: int
@@ -115,24 +118,30 @@ class TransformerConfig:
     alibi_slopes: tuple[float, ...] | None = None  # BLOOM
     # attention
     layer_windows: tuple[int | None, ...] | None = None  # Gemma 2
+    layer_chunks: tuple[int | None, ...] | None = None  # a query sees its own chunk: Llama 4
     query_scale: float | None = None  # instead of D ** -0.5: Gemma 2
     query_growth: tuple[float, int] | None = None  # beta and length: Ministral 3
+    growth_counts_itself: bool = False  # position p is the (p + 1)-th: Llama 4
+    layers_without_growth: tuple[int, ...] = ()  # Llama 4
     attention_soft_cap: float | None = None  # Gemma 2
     sinks: bool = False  # gpt-oss
     head_norm: str | None = None  # "each" head by itself (Qwen 3), or "all" together (OLMo 2)
     head_norm_kind: str = "rms"  # "layer": Cohere
     head_norm_bias: bool = False
+    head_norm_rotated_first: bool = False  # Hunyuan
+    layers_without_head_norm: tuple[int, ...] = ()  # Llama 4
     clip_qkv: float | None = None  # MPT
     output_bias: bool | None = None  # None: as `attention_bias`; False: Qwen 2
     latent: LatentConfig | None = None  # DeepSeek V2
     # the MLP
-    hidden_act: str = "silu"
+    hidden_act: str = "silu"  # "xielu", of a network without a gate: Apertus
     gated_mlp: bool = True  # False: GPT-2
     experts: ExpertsConfig | None = None
     dense_layers: tuple[int, ...] = ()  # which layers have no experts
     # embedding and head
     embedding_norm: bool = False  # BLOOM
     embedding_factor: float = 1.0  # Gemma
+    scales_inputs: bool = False  # vectors in place of tokens have the factor, too: Granite
     residual_factor: float = 1.0  # Granite
     logits_factor: float = 1.0  # Granite
     logits_soft_cap: float | None = None  # Gemma 2
@@ -213,8 +222,11 @@ def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     for layer in range(config.num_hidden_layers):
         name = f"model.layers.{layer}"
         norms += [f"{name}.{norm}" for norm in config.norms()]
-        attention = _attention if config.latent is None else _latent_attention
-        shapes |= dict(attention(config, f"{name}.self_attn"))
+        attention = f"{name}.self_attn"
+        if config.latent is not None:
+            shapes |= dict(_latent_attention(config, attention))
+        else:
+            shapes |= dict(_attention(config, attention, layer))
         shapes |= dict(_experts(config, name) if config.has_experts(layer) else _mlp(config, name))
     for norm in norms:
         shapes |= _norm(norm, (width,), config.norm_bias)
@@ -233,13 +245,13 @@ def _norm(name: str, shape: tuple[int, ...], bias: bool) -> dict[str, tuple[int,
     return {f"{name}.weight": shape} | ({f"{name}.bias": shape} if bias else {})
 
 
-def _attention(config: TransformerConfig, name: str) -> Shapes:
+def _attention(config: TransformerConfig, name: str, layer: int) -> Shapes:
     width, size, bias = config.hidden_size, config.head_dim, config.attention_bias
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     for kind, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield from _linear(f"{name}.{kind}_proj", count * size, width, bias).items()
     yield from _output(config, name, size)
-    if config.head_norm is not None:
+    if config.head_norm is not None and layer not in config.layers_without_head_norm:
         for kind, count in (("q", heads), ("k", kv_heads)):
             shape = (count, size)
             yield from _norm(f"{name}.{kind}_norm", shape, config.head_norm_bias).items()
@@ -275,6 +287,8 @@ def _mlp(config: TransformerConfig, layer: str) -> Shapes:
     yield from _network(
         config, f"{layer}.mlp", config.intermediate_size, config.gated_mlp, config.mlp_bias
     )
+    if config.hidden_act == "xielu":
+        yield f"{layer}.mlp.xielu", (4,)
 
 
 def _network(config: TransformerConfig, name: str, ffn: int, gated: bool, bias: bool) -> Shapes:

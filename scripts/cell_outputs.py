@@ -5,10 +5,12 @@ hash of each file that they came to depend on: the project's modules that were i
 were opened, folders that were listed. It is used again while all of that is the same, and so are
 Python, the installed packages, the processor and the variables that JAX and Numba read. Cells that
 start other programs are run each time, since nobody knows what those read. With DOCS_QUICK set no
-cell runs: what the cache lacks is shown as `NOT_RUN`.
+cell runs: a page shows what these cells printed last, whatever has changed since, or `NOT_RUN`; and
+it says so.
 
     start(pages)     runs the cells of pages that are not in the cache, JOBS at a time
     printed(codes)   what each cell of a page prints
+    doubt(codes)     what a page says of outputs that may be out of date
 """
 
 import contextlib
@@ -32,12 +34,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "cells"
 JOBS = 2
 QUICK = bool(os.environ.get("DOCS_QUICK"))
-NOT_RUN = "(a quick build runs no cell whose output is not known)"
+NOT_RUN = "(not run)"
+NONE_RUN = "Quick build: the cells of this page were not run."
+EARLIER = "Quick build: what the cells print is from an earlier build, and something changed since."
 LARGE = 4_000_000  # bytes: of such a file the size and the time of its change are compared
 VARIABLES = ("JAX_", "XLA_", "NUMBA_", "OMP_", "OPENBLAS_", "NPROC", "PYTHONHASHSEED")
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system")
 Codes = tuple[str, ...]
 _running: dict[Codes, Future[list[str]]] = {}
+_doubts: dict[Codes, str] = {}
 
 
 def start(pages: Iterable[Codes]) -> None:
@@ -62,8 +67,23 @@ def printed(codes: Codes) -> list[str]:
         return found.result()
     known = kept(codes)
     if known is None:
-        return [NOT_RUN] * len(codes) if QUICK else fresh(codes)
+        return _last(codes) if QUICK else fresh(codes)
     return known
+
+
+def doubt(codes: Codes) -> str:
+    """A sentence for the page, or "", once `printed` has said what its cells print."""
+    return _doubts.get(codes, "")
+
+
+def _last(codes: Codes) -> list[str]:
+    """What the cells printed last, or `NOT_RUN` for each; noted for `doubt`."""
+    file = _file(codes)
+    if not file.exists():
+        _doubts[codes] = NONE_RUN
+        return [NOT_RUN] * len(codes)
+    _doubts[codes] = EARLIER
+    return list(json.loads(file.read_text("utf-8"))["printed"])
 
 
 def kept(codes: Codes) -> list[str] | None:
@@ -81,9 +101,12 @@ def fresh(codes: Codes) -> list[str]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     root, began = _state(ROOT), time.time_ns()
     command = [sys.executable, "-m", "scripts.cell_outputs"]
+    # Bytecode that is written changes the folders that cells have read.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, input=json.dumps(codes), capture_output=True, text=True, check=False
-    )
+        command, cwd=ROOT, input=json.dumps(codes), capture_output=True, text=True, check=False,
+        env=environment,
+    )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"a cell of a page has failed:\n{done.stderr}")
     found = json.loads(done.stdout.splitlines()[-1])

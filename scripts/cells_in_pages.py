@@ -18,6 +18,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("reference", "playground", "exercises", "scripts.tutorial")
+SAID = {
+    "numpy": "NumPy",
+    "jax": "JAX",
+    "jaxtyping": "NumPy",
+    "examples": "this repository's examples",
+}
 BLOCK = re.compile(r"^```python *\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_IN_A_BROWSER = {"subprocess", "threading", "multiprocessing", "socket", "asyncio"}
 
@@ -115,4 +121,4 @@ def _lacks(module: str, seen: tuple[str, ...] = ()) -> str:
         return next(filter(None, (_lacks(name, (*seen, module)) for name in inner)), "")
     if top in sys.stdlib_module_names:
         return f"Python's {top}" if top in NOT_IN_A_BROWSER else ""
-    return {"numpy": "NumPy", "jax": "JAX", "jaxtyping": "NumPy"}.get(top, top)
+    return SAID.get(top, top)

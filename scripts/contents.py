@@ -29,7 +29,7 @@ PATHS = {
         "teaching", "why-cache", "why-memory", "blocks-by-hand", "playground", "scheduler",
         "swap-or-recompute", "beside-orca", "virtual-memory", "slides", "exam", "exercises",
     ),
-    "A weekend: all of it": (),
+    "Two weekends: all of it": (),
 }  # fmt: skip
 """Pages of each path; none: all."""
 
@@ -63,7 +63,7 @@ class Chapter:
 
         text = with_code_and_results(self.text())
         code = sum(block.count("\n") - 1 for block in FENCED.findall(text))
-        code += OUTPUT_LINES * text.count(OUTPUT)
+        code += OUTPUT_LINES * len(OUTPUT.findall(text))
         words = [word for word in FENCED.sub("", text).split() if WORD.search(word)]
         return max(1, round(len(words) / WORDS + code / LINES))
 
@@ -85,7 +85,7 @@ def chapters() -> Iterator[Chapter]:
 
 def contents() -> str:
     """A row for each chapter, under its part: its title, how it begins, minutes to read it."""
-    rows, part = ["| number | chapter | is about | minutes |", "|---:|---|---|---:|"], ""
+    rows, part = ["| | chapter | is about | min |", "|---:|---|---|---:|"], ""
     for number, one in enumerate(chapters(), 1):
         if one.part != part:
             part = one.part

@@ -1,7 +1,7 @@
 """MkDocs hooks: source code and measurements are put into the pages when they are built.
 
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
-    {{ output }}                                           what the Python block above it prints
+    {{ output }}  {{ output table }}       what the Python block above it prints, or that as a table
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ ref block-table }}               within a sentence: a link to that figure, by its number
     {{ contents }}  {{ contents paths }}    the tutorial's pages, or ways through them
@@ -11,6 +11,8 @@
     {{ paste_trace }}                      a reader's own trace, checked in the page
     {{ trace_fields }}                     a row for each field of such a trace
     {{ package_map reference }}            a line for each file of a folder
+    {{ conformance kinds }}                the suite for others: kinds, contracts, found, or a file
+    {{ vllm_settings engine }}             what becomes of vLLM's settings, or ("server") flags
     {{ faults }}                           a table of playground/breaks.py
     {{ journey }}  {{ journey small }}     the system, and a request on its way through it
     {{ exercise allocator }}               a file of exercises/, to do in the page
@@ -23,7 +25,7 @@
 And what is in benchmarks/results/:
 
     {{ value decode_ms }}               a number within a sentence (benchmarks/values.py)
-    {{ measured }}                      each result that has no page of its own
+    {{ measured headlines }} {{ measured }}  their headlines, and each without a page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
     {{ compared quantised_avx2 }}       the same of quantised_files_avx2.json
@@ -45,10 +47,13 @@ from pathlib import Path
 from typing import Any
 
 from scripts import cell_outputs
+from scripts.conformance_pages import conformance
 from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, reference
 from scripts.interactive import INTERACTIVE
 from scripts.line_breaks import break_lines
 from scripts.package_map import package_map
+from scripts.printed_tables import as_block, as_table, captioned
+from scripts.slide_addresses import address_slides
 from scripts.trace_fields import trace_fields
 
 # Threads of XLA: an interpreted Mosaic kernel in a page takes one for each warpgroup, or it hangs.
@@ -60,7 +65,8 @@ BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 REF = re.compile(r"\{\{ ref ([\w-]+) \}\}")
-OUTPUT = "{{ output }}"
+OUTPUT = re.compile(r"\{\{ output( table)? \}\}")
+TITLE = re.compile(r"\A# .+\n")
 
 
 def source_of(path: str, name: str) -> str:
@@ -95,25 +101,34 @@ def with_outputs(markdown: str) -> str:
     """Runs the page's Python blocks in order, in one namespace, and puts in what they print.
 
     Raises:
-        ValueError: There is no block right above an `{{ output }}`, or it prints nothing.
+        ValueError: There is no block right above an `{{ output }}`, it prints nothing, or what
+            shall be a table has lines of different columns.
         RuntimeError: A block has failed.
     """
     parts, at = [], 0
     blocks = list(BLOCK.finditer(markdown))
-    texts = cell_outputs.printed(tuple(block[1] for block in blocks))
+    codes = tuple(block[1] for block in blocks)
+    texts = cell_outputs.printed(codes)
     for block, printed in zip(blocks, texts, strict=True):
         parts.append(markdown[at : block.end()])
         at = block.end()
-        rest = markdown[at:]
-        if rest.lstrip().startswith(OUTPUT):
+        shown = re.compile(rf"\s*{OUTPUT.pattern}").match(markdown, at)
+        if shown is not None:
             if not printed:
                 raise ValueError(f"nothing is printed by the block {block[1]!r}")
-            parts.append(f'\n\n```text title="prints"\n{printed.rstrip()}\n```')
-            at += rest.index(OUTPUT) + len(OUTPUT)
+            table = shown[1] is not None and printed != cell_outputs.NOT_RUN
+            parts.append(f"\n\n{as_table(printed) if table else as_block(printed)}")
+            at = shown.end()
     page = "".join([*parts, markdown[at:]])
-    if OUTPUT in page:
-        raise ValueError(f"{OUTPUT} has no Python block right above it")
-    return page
+    if found := OUTPUT.search(page):
+        raise ValueError(f"{found[0]} has no Python block right above it")
+    return _with_doubt(page, cell_outputs.doubt(codes))
+
+
+def _with_doubt(page: str, doubt: str) -> str:
+    """The page with a quiet line below its title, if there is something to say."""
+    line = f'\n<p class="quick-build">{doubt}</p>\n'
+    return TITLE.sub(lambda title: title[0] + line, page.lstrip()) if doubt else page
 
 
 def contents(what: str = "") -> str:
@@ -155,10 +170,10 @@ def source(path: str, name: str) -> str:
     return f'```python title="{path}"\n{source_of(path, name)}\n```'
 
 
-def measured() -> str:
-    from benchmarks.tables import detail_tables
+def measured(what: str = "") -> str:
+    from benchmarks import tables
 
-    return detail_tables()
+    return tables.headlines() if what else tables.detail_tables()
 
 
 def compared(what: str = "") -> str:
@@ -206,6 +221,13 @@ def table(name: str) -> str:
     return TABLES[name]()
 
 
+def vllm_settings(part: str) -> str:
+    """What becomes here of vLLM's settings of the "engine", or of flags of its "server"."""
+    from scripts.vllm_table import vllm_tables
+
+    return vllm_tables(part)
+
+
 def paper(what: str) -> str:
     from benchmarks.paper import tables, verdicts
 
@@ -231,7 +253,9 @@ FROM_CODE = (
     contents,
     chapters,
     package_map,
+    conformance,
     trace_fields,
+    vllm_settings,
     replay,
     *INTERACTIVE,
 )
@@ -253,10 +277,14 @@ def with_code_and_results(markdown: str) -> str:
     """The page with what it shows of code and results; no cell runs, and figures are left out."""
 
     def made(match: re.Match[str]) -> str:
-        return match[0] if match[0] == OUTPUT else DIRECTIVES[match[1]](*match[2].split())
+        return match[0] if OUTPUT.fullmatch(match[0]) else DIRECTIVES[match[1]](*match[2].split())
 
     read = "|".join(
-        one.__name__ for one in (source, chapters, package_map, trace_fields, *FROM_RESULTS)
+        one.__name__
+        for one in (
+            *(source, chapters, package_map, conformance, trace_fields, vllm_settings),
+            *FROM_RESULTS,
+        )
     )
     parts = re.sub(rf"^{{{{ (?!(?:{read}|output)\b).* }}}}$", "", markdown, flags=re.MULTILINE)
     return DIRECTIVE.sub(made, VALUE.sub(lambda match: value(match[1]), parts))
@@ -265,7 +293,9 @@ def with_code_and_results(markdown: str) -> str:
 def on_files(files: Any, **_: Any) -> None:
     """Called by MkDocs before the first page: cells begin to run."""
     texts = [file.content_string for file in files.documentation_pages()]
-    cells = [tuple(block[1] for block in BLOCK.finditer(text)) for text in texts if OUTPUT in text]
+    cells = [
+        tuple(block[1] for block in BLOCK.finditer(text)) for text in texts if OUTPUT.search(text)
+    ]
     cell_outputs.start(cells)
 
 
@@ -292,7 +322,7 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
             return played(name, shown, numbered(path, next(order)))
         return shown
 
-    if OUTPUT in markdown:
+    if OUTPUT.search(markdown):
         markdown = with_outputs(markdown)
     markdown = REF.sub(lambda match: reference(match[1], path), markdown)
     return VALUE.sub(lambda match: value(match[1]), DIRECTIVE.sub(made, markdown))
@@ -300,4 +330,4 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Called by MkDocs with each page as HTML."""
-    return break_lines(html)
+    return break_lines(captioned(address_slides(html)))

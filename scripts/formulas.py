@@ -13,7 +13,7 @@ from typing import Any
 
 FENCED = re.compile(r"^( *)(```.*?^\1```)$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"\\\((.+?)\\\)")
+INLINE = re.compile(r"\\\((.+?)\\\)([.,;:)]*)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -30,16 +30,19 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def typeset(text: str) -> str:
     """Formulas in text without code."""
     text = BLOCK.sub(lambda found: f"{found[1]}{block(found[2])}", text)
-    return INLINE.sub(lambda found: inline(found[1]), text)
+    return INLINE.sub(lambda found: inline(found[1], found[2]), text)
 
 
 def block(latex: str) -> str:
     return f'<div class="formula" markdown="0">{mathml(latex, "block")}</div>'
 
 
-def inline(latex: str) -> str:
-    """Within a `span`: Markdown takes a line that begins with `math` for a block of its own."""
-    return f"<span>{mathml(latex, 'inline')}</span>"
+def inline(latex: str, after: str = "") -> str:
+    """Within a `span`: Markdown takes a line that begins with `math` for a block of its own.
+
+    What follows without a space stays on its line: browsers would break between the two.
+    """
+    return f'<span class="unbroken">{mathml(latex, "inline")}{after}</span>'
 
 
 def mathml(latex: str, display: str) -> str:

@@ -35,20 +35,13 @@ from tests.support.patience import HANG_S
 from tests.support.share import EVERYTHING, Share
 from tests.support.sometimes import Sometimes
 
-# Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
+# Shapes in the annotations of these modules are checked at every call (under jit: at every trace);
+# tests/reference/conftest.py has the oracle's.
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
 # Numba cannot compile a function that is wrapped in a check.
 CHECKED_SHAPES = [
     "pallas_kernels",
     "cpu_kernels.attention.paged_attention",
-    "reference.attention",
-    "reference.batch",
-    "reference.kv_cache",
-    "reference.logits",
-    "reference.quantization",
-    "reference.rope",
-    "reference.sampling",
-    "reference.transformer",
     "jax_engine.layers",
     "jax_engine.models",
     "jax_engine.sampling",
@@ -62,16 +55,27 @@ collect_ignore = [
     "golden/make_quantised.py",
     "golden/families/make.py",
     "golden/families/make_awkward.py",
+    "golden/families/make_encoders.py",
+    "golden/families/make_rankings.py",
+    "golden/families/make_recent.py",
     "golden/families/make_latent.py",
     "clients",  # of others, in an environment of their own: .ci/clients
 ]
 
 # A machine that is there for its GPU may lack it; the kernels' tests run there all the same.
 SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
-if SHAPES_ARE_CHECKED:
-    import tests.shapes
 
-    install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
+
+def check_shapes(modules: list[str]) -> bool:
+    """Checks these modules once they are imported. False: the package that checks is not here."""
+    if SHAPES_ARE_CHECKED:
+        import tests.shapes
+
+        install_import_hook(modules, f"{tests.shapes.__name__}.check_arrays")
+    return SHAPES_ARE_CHECKED
+
+
+check_shapes(CHECKED_SHAPES)
 
 # Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]

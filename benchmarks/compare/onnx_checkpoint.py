@@ -20,7 +20,7 @@ def onnx_directory(folder: Path, python: str) -> Path:
     Accuracy level 4, its fastest, rounds activations to 8 bits. The padding token is 0.
 
     Args:
-        python: of the environment with the package.
+        python: the Python of the environment with the package.
 
     Raises:
         CannotInstall: the builder failed.

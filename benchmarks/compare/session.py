@@ -30,7 +30,7 @@ class Session:
 
     Attributes:
         start_up: Seconds of the fresh process until it was ready, and until its first token.
-        versions: Of its packages.
+        versions: The versions of its packages.
     """
 
     def __init__(self, peer: Peer, python: str, settings: dict[str, Any], log: Path) -> None:

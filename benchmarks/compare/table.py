@@ -112,8 +112,7 @@ def _section(content: dict[str, Any]) -> str:
            for name, row in result["peers"].items() if "failure" not in row]  # fmt: skip
     lines = [
         f"### {result['workload']}, {result['dtype']}",
-        f"{_what(result)}: {result['requests']} request{'s' * (result['requests'] > 1)}, "
-        f"{result['input_tokens']:,} tokens in, {result['output_tokens']:,} out. "
+        f"{_what(result)}{_counts(result)}. "
         + _where(content)
         + (f" Bound: {bound:,} tokens/s." if bound else ""),
         table(SPEEDS, ran),
@@ -128,6 +127,12 @@ def _what(result: Result) -> str:
     words: str = result["what"]
     words = words.replace("sharegpt", "ShareGPT").replace("poisson", "Poisson")
     return words[0].upper() + words[1:]
+
+
+def _counts(result: Result) -> str:
+    """All tokens of several requests; of a single one the workload's words say them."""
+    tokens = f"{result['input_tokens']:,} tokens in, {result['output_tokens']:,} out"
+    return f": {result['requests']} requests, {tokens}" if result["requests"] > 1 else ""
 
 
 def _equal_tokens(row: Row) -> str | None:
@@ -165,8 +170,8 @@ LATENCIES = (
     Column("p99", "time_per_output_token_p99_ms", "{:,.1f}"),
     Column("normalised", "normalised_latency_ms", "{:,.1f}"),
     Column("memory, MiB", "peak_memory_mib", "{:,}"),
-    Column("ready, s", ("start_up", "ready_s")),
-    Column("first token, s", ("start_up", "first_token_s")),
+    Column("ready, s", ("start_up", "ready_s"), "{:.2f}"),
+    Column("first token, s", ("start_up", "first_token_s"), "{:.2f}"),
 )
 
 

@@ -41,7 +41,7 @@ class Scale:
     """How much of a workload is run.
 
     Attributes:
-        requests: Of W3 and W4.
+        requests: Number of requests of W3 and W4.
         rate: Arrivals a second in W4.
         vocab_size: V.
         divide: Lengths and numbers of requests are divided by this (`--smoke`).

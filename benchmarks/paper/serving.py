@@ -87,7 +87,8 @@ def figure_14(seconds: float) -> Figure:
     for width, beams in cases:
         length = seconds / 12 if beams else seconds / 6
         load = Load("OPT-13B", alpaca(), length, num_samples=width, beam_search=beams)
-        title = f"beam search, {width} beams" if beams else f"parallel sampling, {width} outputs"
+        outputs = "1 output" if width == 1 else f"{width} outputs"
+        title = f"beam search, {width} beams" if beams else f"parallel sampling, {outputs}"
         panel, rates = _panel(title, load, ("vLLM", "oracle"), 20.0 / width)
         panels.append(panel)
         paper = GAIN_BASIC if width == 1 else GAIN_WIDTH_6 if beams and width == 6 else None

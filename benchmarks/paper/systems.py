@@ -47,7 +47,7 @@ class Load:
     """A kind of requests for one model, for so many seconds.
 
     Attributes:
-        seconds: Of arrivals; what has arrived is served to its end.
+        seconds: How long requests arrive; what has arrived is served to its end.
         paged: Options of the paged server.
     """
 

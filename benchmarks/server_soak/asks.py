@@ -20,7 +20,7 @@ class Ask:
     """A request.
 
     Attributes:
-        statuses: of which its answer has one.
+        statuses: the statuses of which its answer must have one.
         prompt, params: what `LLM.generate` is asked for the same answer; None: there is none.
         body: what the message says.
     """

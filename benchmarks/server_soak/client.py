@@ -35,7 +35,7 @@ class Answer:
     """What has come of an answer.
 
     Attributes:
-        status: of HTTP; None: nothing has come.
+        status: HTTP status of the answer; None: nothing has come.
         whole: whether it came to its end.
         problem: why it did not, unless its client left.
     """

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> Iterator[Figures]:
                         one = agreements(softmax(p, temperature), softmax(q, temperature))
                         for name, share in one.items():
                             rules.setdefault(name, []).append(share)
-                name = f"{dropped} of 30 layers less, temperature {temperature}"
+                name = f"{30 - dropped} of 30 layers, temperature {temperature}"
                 shares = {rule: round(float(np.mean(x)), 3) for rule, x in rules.items()}
                 yield {name: shares | {"positions": len(rules["greedy"])}}
 

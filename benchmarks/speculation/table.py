@@ -63,7 +63,10 @@ def peers_table() -> str:
         for name in sorted(names, key=lambda one: (one.split()[0] != "ours", one))
     ]
     columns = [Column(kind, lambda row, kind=kind: _speed(row[kind])) for kind in kinds]
-    what = "Tokens a second, and times as fast as the same engine without guesses. "
+    what = (
+        "Medians over the requests: tokens a second, and times as fast as the same engine "
+        "without guesses. "
+    )
     return with_sentence(measured(saved, what, commit=True), [words(""), *columns], rows)
 
 

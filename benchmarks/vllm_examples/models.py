@@ -6,6 +6,7 @@ text, or two random layers where the example wants a longer context than memory 
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,40 @@ from benchmarks.report import ROOT
 from jax_engine.models.checkpoints.default_model import default_model_path
 from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
-from jax_engine.models.checkpoints.resolve import INDEX, WHOLE
+from jax_engine.models.checkpoints.weight_layouts import INDEX, WHOLE
+from jax_engine.quantize.options import Options
+from jax_engine.quantize.run import quantize
+from jax_engine.ranking_prompt import DOCUMENT, QUERY
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 
 TEXT = "SmolLM2-135M-Instruct"
 CUT = "SmolLM2 with embeddings that may be cut"
 TINY = "two random layers"
+QWEN = "two random layers of Qwen 3"
+RANKING = "two random layers of Qwen 3 with a random projector"
+AWQ, GPTQ = "SmolLM2 in AWQ's codes", "SmolLM2 in GPTQ's codes"
+SCORE = "SmolLM2 with a random head of 1 score"
+CLASSES = "SmolLM2 with a random head of 2 classes"
+TOKEN_SCORE = "SmolLM2 with a random score of each token"
+LABELS = "SmolLM2 with random labels of tokens"
 KINDS = {
     TEXT: {},
     CUT: {"is_matryoshka": True},
     TINY: {"num_hidden_layers": 2, "max_position_embeddings": 32768, "random": True},
-    "SmolLM2 with a random head of 1 score": {"labels": 1, "head": "SequenceClassification"},
-    "SmolLM2 with a random head of 2 classes": {"labels": 2, "head": "SequenceClassification"},
-    "SmolLM2 with a random score of each token": {"labels": 1, "head": "TokenClassification"},
-    "SmolLM2 with random labels of tokens": {"labels": 9, "head": "TokenClassification"},
+    QWEN: {"num_hidden_layers": 2, "random": True, "architecture": "Qwen3ForCausalLM"},
+    RANKING: {
+        "num_hidden_layers": 2,
+        "random": True,
+        "architecture": "JinaForRanking",
+        "tokens": (DOCUMENT, QUERY),
+    },
+    SCORE: {"labels": 1, "head": "SequenceClassification"},
+    CLASSES: {"labels": 2, "head": "SequenceClassification"},
+    TOKEN_SCORE: {"labels": 1, "head": "TokenClassification"},
+    LABELS: {"labels": 9, "head": "TokenClassification"},
+    AWQ: {"codes": "awq"},
+    GPTQ: {"codes": "gptq"},
 }
-_SCORE, _CLASSES, _TOKEN_SCORE, _LABELS = list(KINDS)[3:]
 ADAPTER = "an adapter of SmolLM2"
 
 STAND_INS = {
@@ -43,23 +62,29 @@ STAND_INS = {
     "meta-llama/Llama-3.1-8B-Instruct": TEXT,
     "meta-llama/Llama-3.2-1B-Instruct": TEXT,
     "Qwen/Qwen2.5-3B-Instruct": TEXT,
-    "Qwen/Qwen3-Reranker-0.6B": TEXT,
+    "Qwen/Qwen3-Reranker-0.6B": QWEN,
     "Qwen/Qwen3-ForcedAligner-0.6B": TEXT,
     "ibm-research/PowerMoE-3b": TEXT,
     "mistralai/Mistral-7B-Instruct-v0.3": TEXT,
     "intfloat/e5-small": TEXT,
     "jinaai/jina-embeddings-v3": CUT,
+    "jinaai/jina-reranker-v3": RANKING,
     "BAAI/bge-m3": TEXT,
     "Qwen/Qwen3-0.6B": TINY,
-    "jason9693/Qwen2.5-1.5B-apeach": _CLASSES,
-    "BAAI/bge-reranker-v2-m3": _SCORE,
-    "nvidia/llama-nemotron-rerank-1b-v2": _SCORE,
-    "Skywork/Skywork-Reward-V2-Qwen3-0.6B": _SCORE,
-    "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
-    "boltuix/NeuroBERT-NER": _LABELS,
+    "jason9693/Qwen2.5-1.5B-apeach": CLASSES,
+    "BAAI/bge-reranker-v2-m3": SCORE,
+    "nvidia/llama-nemotron-rerank-1b-v2": SCORE,
+    "Skywork/Skywork-Reward-V2-Qwen3-0.6B": SCORE,
+    "internlm/internlm2-1_8b-reward": TOKEN_SCORE,
+    "boltuix/NeuroBERT-NER": LABELS,
     "meta-llama/Llama-3.2-3B-Instruct": TEXT,
     "jeeejeee/llama32-3b-text2sql-spider": ADAPTER,
     "AmirMohseni/skywork-qwen3-0.6b-reward-lora": ADAPTER,
+    "huggyllama/llama-7b": TEXT,
+    "timdettmers/qlora-flan-7b": ADAPTER,
+    "TheBloke/TinyLlama-1.1B-Chat-v0.3-AWQ": AWQ,
+    "TheBloke/TinyLlama-1.1B-Chat-v0.3-GPTQ": GPTQ,
+    "jashing/tinyllama-colorist-lora": ADAPTER,
 }
 _DECLARED = ("is_matryoshka",)
 _REVISION = "0" * 40
@@ -91,20 +116,25 @@ def _directory(folder: Path, kind: str) -> Path:
     marker = directory / "config.json"
     if marker.exists():
         return directory
-    directory.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = KINDS[kind]
+    if "codes" in options:
+        text = _directory(folder, TEXT)
+        return quantize(str(text), str(directory), Options(format=options["codes"]))
+    directory.mkdir(parents=True, exist_ok=True)
     config = hf_config(config_from_gguf(GgufFile(default_model_path())))
     config |= {key: value for key, value in options.items() if key in config or key in _DECLARED}
-    weights = directory / WHOLE
+    weights, tokens = directory / WHOLE, options.get("tokens", ())
+    config["vocab_size"] += len(tokens)
     if "random" in options:
         config |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
         config |= {"num_attention_heads": 4, "num_key_value_heads": 1}
+        config["architectures"] = [options.get("architecture", "LlamaForCausalLM")]
         save_file(_random_weights(config), weights)
     else:
         weights.symlink_to(hf_directory(folder) / WHOLE)
     if "head" in options:
         config |= _head(weights, config["hidden_size"], options["labels"], options["head"])
-    _write_tokenizer(directory)
+    _write_tokenizer(directory, tokens)
     marker.write_text(json.dumps(config, indent=1))  # last: it marks the end
     return directory
 
@@ -141,7 +171,14 @@ def _random_weights(config: dict[str, Any]) -> dict[str, np.ndarray]:
             "post_attention_layernorm": (width,),
         }.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
+        if config["architectures"] != ["LlamaForCausalLM"]:  # it is one of Qwen 3's
+            for name in ("q_norm", "k_norm"):
+                norm = f"model.layers.{layer}.self_attn.{name}.weight"
+                shapes[norm] = (config["head_dim"],)
     shapes["model.norm.weight"] = (width,)
+    if config["architectures"] == ["JinaForRanking"]:
+        shapes["projector.0.weight"] = (width // 2, width)
+        shapes["projector.2.weight"] = (512, width // 2)
     draw = np.random.default_rng(0).standard_normal
     return {
         name: draw(shape, np.float32) / 8 + np.float32(len(shape) == 1)
@@ -149,9 +186,11 @@ def _random_weights(config: dict[str, Any]) -> dict[str, np.ndarray]:
     }
 
 
-def _write_tokenizer(directory: Path) -> None:
+def _write_tokenizer(directory: Path, further: Sequence[str]) -> None:
     metadata = GgufFile(default_model_path()).metadata
-    backend_from_gguf(metadata).save(str(directory / "tokenizer.json"))
+    backend = backend_from_gguf(metadata)
+    backend.add_special_tokens(list(further))
+    backend.save(str(directory / "tokenizer.json"))
     tokens = metadata["tokenizer.ggml.tokens"]
     named = {
         f"{name}_token": tokens[metadata[f"tokenizer.ggml.{field}_token_id"]]

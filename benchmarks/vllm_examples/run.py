@@ -1,14 +1,20 @@
 """One example: a process of its own, with a limit on its time, and what came of it."""
 
+import json
 import os
 import re
+import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import ROOT
 from benchmarks.vllm_examples.models import STAND_INS, local_directory
+from jax_engine.compat.stand_ins import get_open_port
 
 # Arguments that an example does not do without, or without which it shows nothing.
 ARGUMENTS = {
@@ -21,8 +27,19 @@ ARGUMENTS = {
         "--method ngram --num-prompts 4 --random-input-len 64 --output-len 32 --max-model-len 4096"
     ),
 }
+# Servers, which are asked once and then told to end: their arguments, and a request.
+SERVERS = {
+    "applications/api_server/server.py": (
+        "--model {model} --max-model-len 512 --host 127.0.0.1 --port {port}",
+        ("/generate", {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}),
+    ),
+}
 # Which must come before, for what they leave.
+_HANDED = "disaggregated/{}/{}_example.py"
 AFTER = {
+    _HANDED.format(folder, "decode"): _HANDED.format(folder, "prefill")
+    for folder in ("example_connector", "kv_load_failure_recovery_offline")
+} | {
     "features/sharded_state/load_sharded_state_offline.py": (
         "features/sharded_state/save_sharded_state_offline.py"
     ),
@@ -31,8 +48,8 @@ AFTER = {
 LEAVES = {"features/sharded_state/save_sharded_state_offline.py": "saved/*.safetensors"}
 # Whose output says nothing with a stand-in, though they come to an end.
 MEANINGLESS = {
-    "pooling/token_embed/jina_reranker_v3_offline.py": (
-        "the architecture of jina-reranker-v3, which reads query and documents as one prompt"
+    "tool_calling/chat_with_tools_offline.py": (
+        "the model itself: the example reads its answer as calls in JSON, which no stand-in writes"
     ),
 }
 
@@ -71,29 +88,81 @@ def run_example(
         home: `hub_cache`.
         scratch: The folder that it runs in.
     """
-    arguments = ARGUMENTS.get(path, "")
-    given = arguments.format(model=local_directory(home)).split()
+    arguments, asked = SERVERS.get(path, (ARGUMENTS.get(path, ""), None))
+    port = get_open_port()
+    given = arguments.format(model=local_directory(home), port=port).split()
     command = [python, "-m", "jax_engine.compat.vllm", str(source / path), *given]
     environment = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=limit_s
-        )
-        output, need = done.stdout, _last_error(done.stderr) if done.returncode else ""
-    except subprocess.TimeoutExpired as error:
-        output = error.stdout.decode() if isinstance(error.stdout, bytes) else ""
-        need = f"more than {limit_s:.0f} s on this machine"
+    with subprocess.Popen(
+        command,
+        cwd=scratch,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        output, need = _ended(process, port, asked, limit_s)
     seconds = round(time.monotonic() - started, 1)
     (scratch / (path.replace("/", "_") + ".out")).write_text(output, "utf-8")
     left = path in LEAVES and any(scratch.glob(LEAVES[path]))
     if not need and not output.strip() and not left:
         need = "something to print: it printed nothing"
-    need = MEANINGLESS.get(path, need)
+    need = MEANINGLESS.get(path, need).replace(f"{home}/", "")
     text = (source / path).read_text("utf-8")
     stand_ins = sorted({kind for name, kind in STAND_INS.items() if f'"{name}"' in text})
     return Outcome(path, not need, seconds, arguments, stand_ins, need)
+
+
+def _ended(
+    process: subprocess.Popen[str],
+    port: int,
+    asked: tuple[str, dict[str, Any]] | None,
+    limit_s: float,
+) -> tuple[str, str]:
+    """What a program printed, and what it lacks, once it has ended; a server is asked first."""
+    try:
+        answer = "" if asked is None else _answer(process, port, *asked, limit_s)
+        output, errors = process.communicate(timeout=limit_s)
+    except (subprocess.TimeoutExpired, TimeoutError):
+        process.kill()
+        return process.communicate()[0], f"more than {limit_s:.0f} s on this machine"
+    if process.returncode:
+        return output, _last_error(errors)
+    if asked is not None and not answer:
+        return output, "an answer to its request: it was an error"
+    return answer + output, ""
+
+
+def _answer(
+    process: subprocess.Popen[str], port: int, path: str, body: dict[str, Any], limit_s: float
+) -> str:
+    """What a server answers once it listens; then it is told to end. Nothing if it has ended.
+
+    Raises:
+        TimeoutError: It did not listen, or did not answer, in time.
+    """
+    end = time.monotonic() + limit_s
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    while process.poll() is None:
+        try:
+            with urllib.request.urlopen(request, timeout=limit_s) as reply:
+                answer: str = reply.read().decode()
+        except urllib.error.HTTPError:
+            answer = ""
+        except urllib.error.URLError:  # it does not listen yet
+            if time.monotonic() > end:
+                raise TimeoutError from None
+            time.sleep(1)
+            continue
+        process.send_signal(signal.SIGINT)
+        return answer
+    return ""
 
 
 def _last_error(stderr: str) -> str:

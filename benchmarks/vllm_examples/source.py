@@ -18,6 +18,7 @@ from jax_engine.models.checkpoints.cache_dir import cache_dir
 
 VERSION = "0.32.0"
 ENGINES = ("LLM", "LLMEngine", "AsyncLLM", "AsyncLLMEngine")
+_ARCHIVE = re.compile(r"vllm-(\d+(?:\.\d+)*)\.tar\.gz$")
 _IMPORT = re.compile(r"^from vllm[\w.]* import (\([^)]*\)|.*)$", re.MULTILINE)
 
 
@@ -48,23 +49,33 @@ def fetched() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             archive = Path(scratch) / "vllm.tar.gz"
-            try:
-                urllib.request.urlretrieve(_address(), archive)
-            except OSError as error:
-                raise CannotFetch(f"vLLM {VERSION}'s source distribution: {error}") from error
+            download(archive, VERSION)
             _unpack(archive, Path(scratch) / "examples").rename(folder)
     return folder
 
 
-def _address() -> str:
-    """The address of the source distribution, as the index of pip's settings lists it."""
+def download(archive: Path, version: str | None = None) -> str:
+    """Fetches a source distribution of vLLM (40 MB) into a file, and returns its version.
+
+    Args:
+        version: None is the newest that is no pre-release.
+
+    Raises:
+        CannotFetch: There is no index, or no such distribution in it.
+    """
     index = urljoin(_index().rstrip("/") + "/", "vllm/")
-    with urllib.request.urlopen(index, timeout=60) as page:
-        links = re.findall(r'href="([^"#]+)', page.read().decode("utf-8", "replace"))
-    wanted = [link for link in links if link.endswith(f"vllm-{VERSION}.tar.gz")]
-    if not wanted:
-        raise CannotFetch(f"the index has no source distribution of vLLM {VERSION}")
-    return urljoin(index, wanted[0])
+    try:
+        with urllib.request.urlopen(index, timeout=60) as page:
+            links = re.findall(r'href="([^"#]+)', page.read().decode("utf-8", "replace"))
+        found = {one[1]: link for link in links if (one := _ARCHIVE.search(link))}
+        if version is None and found:
+            version = max(found, key=lambda one: [int(part) for part in one.split(".")])
+        if version not in found:
+            raise CannotFetch(f"the index has no source distribution of vLLM {version}")
+        urllib.request.urlretrieve(urljoin(index, found[version]), archive)
+    except OSError as error:
+        raise CannotFetch(f"vLLM {version or ''}'s source distribution: {error}") from error
+    return version
 
 
 def _index() -> str:

@@ -17,18 +17,24 @@ from typing import Any
 
 from benchmarks.compare.environments import folder
 from benchmarks.registry import Benchmark, Figures, flag
-from benchmarks.vllm_examples.models import KINDS, local_directory
+from benchmarks.vllm_examples.models import (
+    CLASSES,
+    KINDS,
+    LABELS,
+    SCORE,
+    TOKEN_SCORE,
+    local_directory,
+)
 from benchmarks.vllm_tests.environment import interpreter
 from benchmarks.vllm_tests.reasons import out, why
 from benchmarks.vllm_tests.run import files, run_file
 
 # Models of the tests that are not for text, as the kinds of the examples.
-_SCORE, _CLASSES, _TOKEN_SCORE, _LABELS = list(KINDS)[3:]
 OTHERS = {
-    "BAAI/bge-reranker-base": _SCORE,
-    "jason9693/Qwen2.5-1.5B-apeach": _CLASSES,
-    "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
-    "boltuix/NeuroBERT-NER": _LABELS,
+    "BAAI/bge-reranker-base": SCORE,
+    "jason9693/Qwen2.5-1.5B-apeach": CLASSES,
+    "internlm/internlm2-1_8b-reward": TOKEN_SCORE,
+    "boltuix/NeuroBERT-NER": LABELS,
 }
 LONGEST = 500  # tokens of an answer whose test names no number
 

@@ -47,7 +47,7 @@ def run_file(
         models: The directory for each name of a model, and for any other under "".
         log: A file for what pytest and the server say. The record of the tests is beside it; where
             one is already, they are not run again.
-        limit_s: Of one test.
+        limit_s: The longest time that one test may take.
     """
     record, part = log.with_suffix(".jsonl"), log.with_suffix(".part")
     if record.exists():

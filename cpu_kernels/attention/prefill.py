@@ -139,7 +139,7 @@ def _add_chunk(
         return
     columns = -(-seen // LANES) * LANES
     left, step = queries + 4 * row * width, 4 * width
-    _tiles(left, step, used, keys, BYTES * width, work.dim, scores, 4 * CHUNK, columns, 0)
+    multiply_tiles(left, step, used, keys, BYTES * width, work.dim, scores, 4 * CHUNK, columns, 0)
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
@@ -155,11 +155,13 @@ def _add_chunk(
     for i in range(used):
         added = weigh(scores + 4 * i * CHUNK, columns, get(tops + 4 * i))
         put(totals + 4 * i, get(totals + 4 * i) + added)
-    _tiles(scores, 4 * CHUNK, used, values, BYTES * CHUNK, seen, sums + row * step, step, width, 1)
+    multiply_tiles(
+        scores, 4 * CHUNK, used, values, BYTES * CHUNK, seen, sums + row * step, step, width, 1
+    )
 
 
 @inner
-def _tiles(
+def multiply_tiles(
     left: int,
     left_step: int,
     rows: int,

@@ -30,12 +30,13 @@ OTHERS = (
     "cpu_kernels.zeros",
 )
 # Imported, and so compiled, when an engine needs them: weights are held as codes, products are in
-# int8, rows have adapters, or several processes share a model.
+# int8, rows have adapters, several processes share a model, or the model is an encoder.
 ON_DEMAND = {
     "codes": ("cpu_kernels.linear.coded_panels", "cpu_kernels.linear.coded_weights"),
     "W8A8": ("cpu_kernels.linear.w8a8_weights",),
     "adapters": ("cpu_kernels.low_rank.shrink", "cpu_kernels.low_rank.add_low_rank"),
     "several processes": ("cpu_kernels.meeting.gather",),
+    "encoders": ("cpu_kernels.attention.bidirectional_attention",),
 }
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 

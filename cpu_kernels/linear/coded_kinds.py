@@ -171,7 +171,7 @@ def tables_of(kinds: Sequence[PanelKind], *, pairs: bool) -> np.ndarray:
     """The tables as the kernels read them: a vector of 64 bytes for each kind.
 
     Args:
-        kinds: of the panels.
+        kinds: the panels' kinds.
         pairs: whether the kernels multiply pairs of bfloat16: then the vector has the 16 numbers
             twice, rounded to bfloat16. Otherwise it has float32.
     """

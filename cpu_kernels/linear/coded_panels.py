@@ -60,7 +60,7 @@ def places_of(
 
     Args:
         kinds: how panels may be held.
-        chosen: of each row of the matrix, the index of its kind.
+        chosen: index of the kind of each row of the matrix.
         size: columns of a row.
         parts: number of matrices with equally many rows that the matrix consists of. Their panels
             alternate.
@@ -171,7 +171,7 @@ def heads_of(rows: np.ndarray, coded: Coded, kind: PanelKind, chosen: Chosen) ->
     """The heads of all groups of some panels: uint8 [panels, bytes].
 
     Args:
-        rows: of the matrix, records as `pack` takes them.
+        rows: the matrix's rows, records as `pack` takes them.
         coded, kind: how the panels' rows are coded, and how they are held.
         chosen: the panels.
 
@@ -281,7 +281,7 @@ def pack_codes(
         panels: number of panels.
         heads, head_bytes: address of the heads of all groups of all panels, and bytes of one.
         group: columns in a group.
-        bits: of a code, 4 or 8.
+        bits: width of one code, 4 or 8.
         columns: rows of a full panel; those beyond `counts` get codes 0.
     """
     held = (size + 15) // 16 * 16

@@ -74,7 +74,7 @@ class Panel(NamedTuple):
         at: address of its first group.
         ahead: distance to the panel to prefetch, or 0.
         apart: distance to the next panel, which is multiplied at the same time; or 0.
-        code, group, scales, minimums: of its kind.
+        code, group, scales, minimums: the fields of its kind.
         head_bytes, column_bytes: bytes of a group's head, and of the codes of one column of x.
         table: address of its kind's table.
     """
@@ -146,7 +146,7 @@ class Part(NamedTuple):
 
     Attributes:
         first, groups: the first of them, and how many there are.
-        number: of the part; the products of the first one begin at 0.
+        number: number of this part; the products of the first one begin at 0.
         item: bytes of a number of x.
     """
 

@@ -39,8 +39,8 @@ class CodedWeights(Weights):
 
     Attributes:
         panels: written by `pack`.
-        places: of the panels.
-        kinds: of the panels: see `panel_kinds`.
+        places: where the panels are.
+        kinds: the panels' kinds: see `panel_kinds`.
     """
 
     kernel = "cpu_kernels.products_of_codes"

@@ -111,7 +111,7 @@ def gate_pair(call: Any, chunk: Chunk, share: Share, pair: int, products: int) -
 
     Args:
         call: has the result `out`, and the operands `bias` and `activation`.
-        chunk, share: of the panels that the pair belongs to.
+        chunk, share: the chunk and the share of the panels that the pair belongs to.
         pair: number of the pair within them.
         products: address of rows of STEP bytes: the products with gate, then those with up.
     """

@@ -23,7 +23,7 @@ class Gate(NamedTuple):
     Attributes:
         bias: [groups * 2 * width] in float32, or empty.
         activation: its index in `ACTIVATIONS`.
-        dtype: of the result.
+        dtype: the result's dtype.
         expand: what adapters add to the products before the bias; None adds nothing.
     """
 
@@ -105,7 +105,7 @@ def gated_linear(
         bias: added to the products before the gate; None adds nothing.
         width: F, the number of columns of gate and of up.
         activation: one of `ACTIVATIONS`.
-        dtype: of the result.
+        dtype: the result's dtype.
         expand: what adapters add to the products before the bias; None adds nothing.
 
     Raises:

@@ -19,7 +19,7 @@ class Weights(abc.ABC):
     Attributes:
         kernel: name of the kernel of its products, which `product_kernel` made.
         axes: those of `panels` that belong to one weight; the others are the stack's.
-        panels: of the weight, or of all weights of the stack.
+        panels: the panels of the weight, or of all weights of the stack.
     """
 
     kernel: ClassVar[str]

@@ -18,7 +18,7 @@ class Half(NamedTuple):
     Attributes:
         column, width: the first of them, and how many there are.
         part: the part that they belong to.
-        rank, biased: of the adapter's module in this part.
+        rank, biased: rank of the adapter's module in this part, and whether it has a bias.
     """
 
     column: int

@@ -34,7 +34,7 @@ def gathered(x: Shaped[Array, "..."], size: int) -> Shaped[Array, "size ..."]:
     """What each of `size` processes has as x, by rank.
 
     Args:
-        x: of one of `widen.DTYPES`.
+        x: numbers of one of `widen.DTYPES`.
     """
     result = jax.ShapeDtypeStruct((size, *x.shape), x.dtype)
     every: Array = jax.ffi.ffi_call(GATHER, result)(x)

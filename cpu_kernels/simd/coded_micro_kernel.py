@@ -92,8 +92,8 @@ def micro_kernel_of(
 
     Args:
         rows: rows of a full tile.
-        codes: of the panel.
-        words: of x.
+        codes: how the panel's codes are decoded.
+        words: how the numbers of x are held.
         panels: how many to multiply at once, all of one kind, `apart` from each other.
         keep: whether to write the decoded words to memory as well.
     """

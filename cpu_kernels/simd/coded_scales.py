@@ -46,8 +46,8 @@ class Scales:
         """Loads the scales at an address as float32, and says where they and the outer ones end.
 
         Args:
-            place: of the group's scales or minimums.
-            outer: of the outer ones.
+            place: address of the group's scales or minimums.
+            outer: address of the outer ones.
         """
         builder = self.builder
         two = builder.icmp_signed("!=", self.tile.outer, LONG(0))

@@ -14,6 +14,7 @@
     area.setRangeText("    ", area.selectionStart, area.selectionEnd, "end");
   }
 
+  const MAX_ROWS = 40; // a longer text scrolls
   let made = 0; // editors, for the ids of their hints
 
   /** A button that is not to be pressed now keeps the focus, which a disabled one would lose. */
@@ -38,7 +39,22 @@
       oninput: () => { fit(); changed(area.value); },
     });
     area.value = code;
-    const fit = () => { area.rows = Math.min(Math.max(area.value.split("\n").length, 3), 40); };
+    const fit = () => {
+      area.rows = Math.min(Math.max(area.value.split("\n").length, 3), MAX_ROWS);
+      area.style.height = ""; // by rows
+      const row = parseFloat(getComputedStyle(area).lineHeight);
+      const missing = area.scrollHeight - area.clientHeight; // more than none if lines wrap, as on a phone
+      if (missing > 0 && area.rows < MAX_ROWS) {
+        area.style.height = `${area.offsetHeight + Math.min(missing, row * (MAX_ROWS - area.rows))}px`;
+      }
+    };
+    let width = 0; // a reader may have changed the height
+    new ResizeObserver(() => {
+      if (area.clientWidth !== width) {
+        width = area.clientWidth;
+        fit();
+      }
+    }).observe(area);
     const out = h("pre", { class: "editor-out", hidden: "" });
     const show = (text, failed = false) => {
       out.hidden = false;

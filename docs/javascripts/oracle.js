@@ -76,7 +76,7 @@
   }
 
   function reason() {
-    if (!here.startsWith("http")) return "Served by a web server (as by `mkdocs serve`), this page runs the oracle here: a page that is opened as a file cannot start Python.";
+    if (!here.startsWith("http")) return "Served by a web server (as by “mkdocs serve”), this page runs the oracle here: a page that is opened as a file cannot start Python.";
     return PYTHON ? "" : "This site was built without Python, so the oracle cannot run in its pages.";
   }
 

@@ -12,6 +12,8 @@
   const here = document.currentScript.src;
   const { draw, reserve, sayReserve } = window.playgroundForm;
 
+  const ROOM = { block_size: 4, gpu_blocks: 9 }; // for random requests
+
   /** The number of a moment that `Playground.run` is asked to show. */
   function placeOf(moments, where) {
     const last = moments.length - 1;
@@ -128,7 +130,9 @@
     async random() {
       const seed = Math.floor(Math.random() * 10000);
       const requests = await this.result("playground.session", "draw", { seed, count: 3 });
-      if (requests) await this.set({ requests, seed }, true);
+      if (!requests) return;
+      await this.set({ requests, seed }, true);
+      if (this.replay.root.hidden) await this.set(ROOM, true); // an example's few blocks are too few for all of them
     }
 
     async openScene(settings) {
@@ -189,7 +193,7 @@
       const { moments } = found.trace;
       const refused = Object.values(found.refused);
       this.status.textContent = [`${moments.at(-1)?.step ?? 0} steps, ${moments.length} moments.`,
-        ...refused.map((one) => `Refused: ${one}.`), this.unseen(found.fell)].filter(Boolean).join(" ");
+        ...refused.map((one) => `Refused: ${one}.`), moments.length > 0 && this.unseen(found.fell)].filter(Boolean).join(" ");
       this.drawFell(found.fell, moments.findIndex((one) => one.kind === "fell"));
       this.replay.root.hidden = moments.length === 0;
       if (moments.length) this.replay.load(found.trace, placeOf(moments, where));

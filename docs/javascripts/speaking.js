@@ -180,7 +180,7 @@
 
     summary() {
       const copies = this.found.steps.reduce((sum, step) => sum + step.copies.length, 0);
-      return `${this.found.steps.length} steps, ${copies} blocks copied on write, ${this.found.ended.length} outputs.`;
+      return `${this.found.steps.length} steps, ${copies} ${copies === 1 ? "block" : "blocks"} copied on write, ${this.found.ended.length} outputs.`;
     }
 
     draw(step, blocks) {

@@ -5,14 +5,13 @@ takes seconds to import.
 """
 
 import argparse
-import os
 from typing import Any
 
 from jax_engine.commands.answers import Source
+from jax_engine.commands.api_keys import NAMES, client_key
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 
-KEY_VARIABLE = "JAX_ENGINE_API_KEY"
 # The sampling fields of requests: their types, and what the help says.
 _SAMPLING: dict[str, tuple[type, str]] = {
     "max_tokens": (int, "most tokens of an answer"),
@@ -33,7 +32,7 @@ def add_source_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a server instead of an engine of this command's own")
     group.add_argument("--url", help="such as http://127.0.0.1:8000 or https://host/v1")
     group.add_argument("--model-name", metavar="NAME", help="the server's model (its first)")
-    group.add_argument("--api-key", metavar="KEY", help=f"or the variable {KEY_VARIABLE}")
+    group.add_argument("--api-key", metavar="KEY", help=f"or a variable: {NAMES}")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser, max_tokens: int | None = None) -> None:
@@ -63,8 +62,7 @@ def make_source(args: argparse.Namespace, chat_template: str | None = None) -> S
     if args.url is not None:
         from jax_engine.commands.answers import Server
 
-        key = args.api_key or os.environ.get(KEY_VARIABLE)
-        return Server(args.url, args.model_name or args.model, key)
+        return Server(args.url, args.model_name or args.model, client_key(args.api_key))
     for name in ("model_name", "api_key"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} needs --url: it is about a server")

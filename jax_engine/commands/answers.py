@@ -38,7 +38,7 @@ class Source(Protocol):
         """Continues a text.
 
         Args:
-            fields: of the request, with OpenAI's and vLLM's names.
+            fields: the request's fields, with OpenAI's and vLLM's names.
         """
         ...
 

@@ -1,7 +1,7 @@
 """vLLM's classes and functions that its programs import, where this engine's own would not do.
 
 `LLM` and `EngineArgs` are this engine's, where vLLM's programs mean something else by the same
-word. `FlexibleArgumentParser` is argparse, with `_` as good as `-` in the names of options.
+word. `FlexibleArgumentParser` is argparse, with more ways to write an option.
 Tokenizers and chat templates are those of transformers, as vLLM's functions give them. The small
 functions are those that vLLM's examples import beside the engine.
 """
@@ -20,6 +20,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from jax_engine.config.engine_args import EngineArgs as Arguments
+from jax_engine.config.vllm_spelling import spelled_out
+from jax_engine.engine.reload import collective_rpc
 from jax_engine.engine.vllm_parts import PATTERN
 from jax_engine.llm import LLM as Engine
 from jax_engine.operations import this_device
@@ -29,23 +31,24 @@ if TYPE_CHECKING:
 
 
 class FlexibleArgumentParser(argparse.ArgumentParser):
-    """`--max_tokens 8` and `--max-tokens=8` are the same option, however the program wrote it."""
+    """Options may be written as vLLM's users write them (`jax_engine.config.vllm_spelling`)."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        given = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args([self._as_added(one) for one in given], namespace)
+        given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(spelled_out(self, given), namespace)
 
-    def _as_added(self, argument: str) -> str:
-        if not argument.startswith("--"):
-            return argument
-        name, equals, value = argument.partition("=")
-        words = name.removeprefix("--")
-        for one in (name, "--" + words.replace("_", "-"), "--" + words.replace("-", "_")):
-            if one in self._option_string_actions:
-                return one + equals + value
-        return argument
+    @staticmethod
+    def check_port(value: str) -> int:
+        """The type of an option that is a port, from 1024 on.
+
+        Raises:
+            argparse.ArgumentTypeError: It is none.
+        """
+        if not value.isdecimal() or not 1024 <= int(value) <= 65535:
+            raise argparse.ArgumentTypeError(f"must be a port from 1024 to 65535, got {value!r}")
+        return int(value)
 
 
 def get_tokenizer(
@@ -171,6 +174,14 @@ class Platform:
 
 current_platform = Platform()
 
+TokenizerLike = AnyTokenizer = Any  # for annotations
+
+
+def make_tool_call_id(id_type: str = "random", func_name: str = "", idx: int = 0) -> str:
+    """A new id of a call; "kimi_k2": as that model's."""
+    return f"functions.{func_name}:{idx}" if id_type == "kimi_k2" else f"call_{uuid.uuid4().hex}"
+
+
 VllmConfig = SimpleNamespace  # what `LLMEngine.vllm_config` is, for annotations
 
 
@@ -182,15 +193,33 @@ class ShardedStateLoader:
 
 
 class LLM(Engine):
-    """`jax_engine.LLM`, but for two things.
+    """`jax_engine.LLM`, but for three things.
 
     `encode` gives PyTorch tensors where PyTorch is installed; without it NumPy arrays, as ever.
     `enforce_eager` is about CUDA graphs in vLLM, and many of its programs set it to start sooner:
     here steps are compiled all the same, since operation by operation they take many times as long.
+    `collective_rpc` knows the methods of vLLM's workers that `jax_engine.engine.reload` has.
     """
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
         super().__init__(model, **(settings | {"enforce_eager": False}))
+
+    def collective_rpc(
+        self,
+        method: Any,
+        timeout: float | None = None,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> list[None]:
+        """See `jax_engine.engine.reload.collective_rpc`; returns None for each device.
+
+        Args:
+            timeout: Is not heeded: each method ends.
+        """
+        each = self._calls.of_each(
+            lambda engine: collective_rpc(engine, method, tuple(args), kwargs)
+        )
+        return [None] * (len(each) * self.llm_engine.config.world_size)
 
     def encode(self, *args: Any, **options: Any) -> list[Any]:
         """As `jax_engine.LLM.encode`."""

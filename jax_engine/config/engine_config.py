@@ -10,9 +10,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import check_types, named_fields, shown, suggestion
+from jax_engine.config.kv_events_config import KVEventsConfig
+from jax_engine.config.kv_transfer_config import with_kv_transfer_config
+from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.config.vllm_settings import (
     with_cudagraph_mode,
+    with_load_format,
+    with_reasoning_parser,
     with_speculative_config,
     without_vllm_settings,
 )
@@ -26,7 +31,9 @@ PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": the cheaper one
 # What becomes a CUDA graph, in vLLM's words: nothing, each layer ("PIECEWISE"), the whole step. The
 # last two name a mode for steps that only decode, and one for steps with prompts.
 CudagraphMode = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
-LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
+LoadFormat = Literal["auto", "hf", "safetensors", "pt", "mistral", "sharded_state", "gguf", "dummy"]
+ConfigFormat = Literal["auto", "hf", "mistral"]
+TokenizerMode = Literal["auto", "hf", "fast", "slow", "mistral"]  # the middle three are one
 # Values of `quantization` that are no method of a checkpoint, but what is done when one is loaded.
 DEQUANTIZED, W8A8 = "dequantized", "w8a8"
 # Edits of config.json: fields to replace, or a function of all of them
@@ -70,20 +77,22 @@ KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
 MAX_LORA_RANK = 512
+LONGEST = -1  # as `max_model_len`: what fits in memory
 MAX_ENGINES = 1024
 MAX_SWAP_SPACE = 2.0**20  # GiB: a larger number is a mistake
 _COUNTS = (
-    "max_model_len",
     "max_num_batched_tokens",
     "num_gpu_blocks_override",
     "kv_cache_memory_bytes",
+    "kv_cache_dir_bytes",
 )
 
 
 # None means the default, as in vLLM
 _NONE_IS_DEFAULT = (
     "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype",
-    "cudagraph_mode", "enable_lora", "max_loras", "max_lora_rank",
+    "cudagraph_mode", "enable_lora", "enable_prompt_embeds", "max_loras", "max_lora_rank",
+    "kv_cache_dir_bytes",
 )  # fmt: skip
 
 
@@ -112,10 +121,13 @@ class EngineConfig:
             the checkpoint says. Weights stay in that form, and products compute with it.
             "dequantized": they are turned into numbers of `dtype` when they are loaded.
             "w8a8": those of layers are rounded to int8 when they are loaded, with a scale for each
-            row, and so are activations for each token; products are computed in integers.
+            row, and so are activations for each token; products are computed in integers. "fp8" and
+            "bitsandbytes" (NF4), of a checkpoint that is not quantised: those of layers are rounded
+            to such codes when they are loaded.
         seed: Seed of dummy weights and of requests without a seed. None is 0.
         block_size: B, tokens in a KV block.
-        max_model_len: Longest prompt plus output, in tokens; None: the model's own limit.
+        max_model_len: Longest prompt plus output, in tokens; None: the model's own limit; -1: what
+            the KV cache has room for, and at most that limit.
         max_logprobs: Largest `logprobs` and `prompt_logprobs` of a request; -1: the whole
             vocabulary.
         max_num_seqs: Most sequences running at once.
@@ -138,6 +150,14 @@ class EngineConfig:
             steps; "sosp-mixed": its variant with both in one step.
         scheduling_policy: "fcfs", or "priority" (lower runs first).
         enable_prefix_caching: None: on with unified scheduling.
+        prefix_caching_hash_algo: How blocks are named for other processes: "sha256" pickles a block
+            before it is hashed, "sha256_cbor" writes it in CBOR, as other languages can.
+        kv_events_config: Where the engine tells routers which blocks its prefix cache holds: a
+            `KVEventsConfig`, or a dict of its fields; None: nowhere.
+        kv_cache_dir: A folder in which full blocks of prompts are kept as files, so that a restart
+            and other engines of the same model find them; it is made if need be. Who can write
+            there decides what is answered. Needs prefix caching. None: blocks end with the engine.
+        kv_cache_dir_bytes: The most bytes of all files there. Those used longest ago give way.
         enable_chunked_prefill: None: on with unified scheduling.
         long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
         async_scheduling: Plan and launch a step while the one before it runs; the outputs are the
@@ -149,29 +169,45 @@ class EngineConfig:
         max_lora_rank: The largest rank that a slot holds.
         max_cpu_loras: Adapters that are kept in the host's memory, at least max_loras; None:
             max_loras. The one that was used longest ago goes first, and is read again when needed.
-        load_format: "dummy": random weights drawn from `seed`; only config.json is read.
-            "sharded_state": files written by `LLMEngine.save_sharded_state`.
+        load_format: Which files hold the weights. "safetensors", or "pt": PyTorch's pickles
+            (pytorch_model.bin), of which no code is run. "hf": one of these two, safetensors first.
+            "mistral": files of Mistral's own, consolidated.safetensors. "gguf". "auto": what is
+            there, Mistral's first if params.json is beside them, as in vLLM. "dummy": random
+            weights drawn from `seed`; only the configuration is read. "sharded_state": files
+            written by `LLMEngine.save_sharded_state`.
+        config_format: Which file has the configuration: config.json ("hf"), or Mistral's
+            params.json ("mistral"). "auto": params.json with Mistral's weights, else config.json.
+        tokenizer_mode: Which files have the tokenizer. "hf", as "fast" and "slow": tokenizer.json
+            and its like.
+            "mistral": tekken.json or tokenizer.model.v1 to v11 of Mistral's. "auto": Mistral's
+            where its weights are, or where there is no other.
         logits_processors: Classes of vLLM's kind of logits processors, or their names
             ("module:Class"). Each request gets objects of its own, on the host.
         profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
         pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares: a
             `PoolerConfig`, or its fields.
-        stream_interval: Of `AsyncLLM` and the server: after its first token a sequence's reader is
-            woken when so many new ones have come, or the last. More tokens at once cost the host
-            less.
+        reasoning_config: What the model writes around its reasoning, for `thinking_token_budget`: a
+            `ReasoningConfig`, or its fields, of which `reasoning_parser` alone may be given beside
+            it, too. None: as the chat template tells.
+        stream_interval: New tokens after which `AsyncLLM` and the server wake a sequence's reader,
+            once it has its first token; the last tokens always do. More tokens at once cost the
+            host less.
         skip_tokenizer_init: Token ids in and out, no text.
+        enable_prompt_embeds: Whether a prompt may be `{"prompt_embeds": ..}`, the vectors that the
+            first layer reads in place of tokens'.
         warmup: Compile steps before the first request. Steps for logit edits, limits on tokens,
-            `prompt_logprobs` and embeddings are still compiled when first used.
+            `prompt_logprobs` and embeddings, in or out, are still compiled when first used.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         cudagraph_mode: What becomes a CUDA graph on a GPU. "PIECEWISE": each layer. "FULL": the
-            whole step, which the host then launches at once. "NONE": nothing.
+            whole step, which the host then launches at once; on an AMD GPU as "PIECEWISE". "NONE":
+            nothing.
             "FULL_DECODE_ONLY" and "FULL_AND_PIECEWISE": "FULL" for steps that only decode, "NONE"
             or "PIECEWISE" for the others. Also accepted as a key of `compilation_config`.
         batch_invariant: On a GPU, add in one order for any number of rows, so that the bits of a
             row's logits and log-probabilities depend on its own sequence alone; slower. On a CPU
-            that is always so, and the setting says that the bits do not depend on the number of
-            devices that share a model either: of 1, 2, 4 or 8. None: what the variable
-            VLLM_BATCH_INVARIANT says (1 or 0), else False.
+            that is always so, and the setting says that the bits are also the same on 1, 2, 4 and
+            8 devices that share a model. None: what the variable VLLM_BATCH_INVARIANT says (1 or
+            0), else False.
         tensor_parallel_size: How many devices share the model: heads, feed-forward networks and
             vocabulary are cut. Not yet for `batch_invariant` on GPUs. On a CPU a device is a
             process, with its share of the cores or those that VLLM_CPU_OMP_THREADS_BIND names.
@@ -221,6 +257,10 @@ class EngineConfig:
     scheduling: Scheduling = "unified"
     scheduling_policy: Policy = "fcfs"
     enable_prefix_caching: bool | None = None
+    prefix_caching_hash_algo: Literal["sha256", "sha256_cbor"] = "sha256"
+    kv_events_config: KVEventsConfig | None = None  # made of a mapping, too
+    kv_cache_dir: str | None = None
+    kv_cache_dir_bytes: int = 10 * 2**30
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
     async_scheduling: bool | None = None
@@ -230,11 +270,15 @@ class EngineConfig:
     max_lora_rank: int = 16
     max_cpu_loras: int | None = None
     load_format: LoadFormat = "auto"
+    config_format: ConfigFormat = "auto"
+    tokenizer_mode: TokenizerMode = "auto"
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
     pooler_config: PoolerConfig | None = None  # made of a mapping, too
+    reasoning_config: ReasoningConfig | None = None  # made of a mapping, too
     stream_interval: int = 1
     skip_tokenizer_init: bool = False
+    enable_prompt_embeds: bool = False
     warmup: bool = False
     enforce_eager: bool = False
     cudagraph_mode: CudagraphMode = "PIECEWISE"
@@ -252,6 +296,12 @@ class EngineConfig:
                 object.__setattr__(self, one.name, one.default)
         if isinstance(self.pooler_config, Mapping):
             object.__setattr__(self, "pooler_config", _pooler(self.pooler_config))
+        if isinstance(self.kv_events_config, Mapping):
+            events = KVEventsConfig.of(self.kv_events_config)
+            object.__setattr__(self, "kv_events_config", events)
+        if isinstance(self.reasoning_config, Mapping):
+            reasoning = ReasoningConfig.of(self.reasoning_config)
+            object.__setattr__(self, "reasoning_config", reasoning)
         if isinstance(self.speculative_config, Mapping):
             given = self.speculative_config
             made = SpeculativeConfig.of(given) if given else None
@@ -269,9 +319,31 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 _in_range(name, getattr(self, name), 1)
+        if self.max_model_len not in (None, LONGEST):
+            _in_range("max_model_len", self.max_model_len, 1)
         self._check_memory()
         self._check_adapters()
         self._check_scheduling()
+        if self.kv_cache_dir is not None:
+            self._check_folder()
+
+    def _check_folder(self) -> None:
+        """Checks that the engine has a prefix cache, and its contents in its own process."""
+        drafts, shared_by = self.speculative_config, self.tensor_parallel_size
+        stages, backend = self.pipeline_parallel_size, self.distributed_executor_backend
+        method = drafts and drafts.method
+        wanted: list[tuple[str, object, str, bool]] = [
+            ("enable_prefix_caching", self.prefix_caching, "True", self.prefix_caching),
+            ("tensor_parallel_size", shared_by, "1", shared_by == 1),
+            ("pipeline_parallel_size", stages, "1", stages == 1),
+            ("distributed_executor_backend", backend, "'uni'", backend in (None, "uni")),
+            ("speculative_config", method, "another method", method != "draft_model"),
+        ]
+        for name, value, needed, fits in wanted:
+            if not fits:
+                raise ConfigError(
+                    f"kv_cache_dir needs {name}={needed}, got {shown(value)}: leave one of them out"
+                )
 
     def _check_memory(self) -> None:
         share = self.gpu_memory_utilization
@@ -313,13 +385,7 @@ class EngineConfig:
         Raises:
             ConfigError: A name is unknown (the message suggests one); or as `EngineConfig`.
         """
-        moved = with_speculative_config(with_cudagraph_mode(settings))
-        own = without_vllm_settings(moved)
-        known = [one.name for one in fields(cls)]
-        for name in own:
-            if name not in known:
-                raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
-        return cls(**own)
+        return cls(**own_settings(settings))
 
     @property
     def world_size(self) -> int:
@@ -354,13 +420,31 @@ class EngineConfig:
 
         The model's loader checks the first, `jax_engine.core.admission.Limits` the second.
         """
-        max_len = self.max_model_len if self.max_model_len is not None else model_limit
+        max_len = model_limit if self.max_model_len in (None, LONGEST) else self.max_model_len
         budget = self.max_num_batched_tokens
         if budget is None:
             budget = 2048 if self.chunked_prefill else max(2048, max_len)
             if self.scheduling != "unified":
                 budget = max(budget, self.max_num_seqs)
         return max_len, budget
+
+
+def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `EngineConfig`, after vLLM's others were moved there, warned of, or refused.
+
+    Of the result there is nothing to warn of again: other processes are handed this.
+
+    Raises:
+        ConfigError: A name is unknown (the message suggests one), or a value is refused.
+    """
+    named = with_reasoning_parser(with_load_format(settings))
+    moved = with_speculative_config(with_cudagraph_mode(with_kv_transfer_config(named)))
+    own = without_vllm_settings(moved)
+    known = [one.name for one in fields(EngineConfig)]
+    for name in own:
+        if name not in known:
+            raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
+    return own
 
 
 def _pooler(given: Mapping[str, Any]) -> PoolerConfig:
@@ -371,7 +455,7 @@ def _pooler(given: Mapping[str, Any]) -> PoolerConfig:
     """
     try:
         return PoolerConfig(**{str(name): value for name, value in given.items()})
-    except InvalidRequestError as error:
+    except (ConfigError, InvalidRequestError) as error:
         raise ConfigError(f"pooler_config: {error}") from error
 
 

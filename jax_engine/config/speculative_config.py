@@ -55,9 +55,9 @@ class SpeculativeConfig:
             of the suffix goes on so, in [0, 1].
         draft_sample_method: How a draft model draws. "greedy": its most probable token.
             "probabilistic": with the request's temperature, filters and random numbers.
-        max_model_len: Of a draft model: the longest text that it guesses for, in tokens. None: its
-            own limit, or the engine's.
-        quantization, revision: Of a draft model, as in `EngineConfig`.
+        max_model_len: The longest text that a draft model guesses for, in tokens. None: its own
+            limit, or the engine's.
+        quantization, revision: What `EngineConfig` calls so, for a draft model.
         enforce_eager: The same. None: as the engine's.
         enable_adaptive_verification: Guess less where few guesses were right, and nothing for a
             while where none were. False: always as many as there are.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from jaxtyping import Int32
 
+from jax_engine.core.block_store import BlockStore, Contents
 from jax_engine.core.blocks import (
     BlockError,
     BlockPool,
@@ -18,7 +19,15 @@ from jax_engine.core.blocks import (
     distinct_blocks,
     move_tables,
 )
-from jax_engine.core.prefix_cache import MIXED, HashFunction, Node, PrefixCache, Salt
+from jax_engine.core.kv_events import KVEvents
+from jax_engine.core.prefix_cache import (
+    ALL_PROMPT,
+    MIXED,
+    HashFunction,
+    Node,
+    PrefixCache,
+    PromptSalt,
+)
 
 
 class BlockView:
@@ -69,6 +78,10 @@ class BlockView:
     def num_cached_blocks(self) -> int:
         """GPU blocks that a prompt could hit, in use or not."""
         return len(self._cache)
+
+    def cached_contents(self) -> list[Node]:
+        """The contents of the GPU blocks that a prompt could hit."""
+        return self._cache.contents()
 
     def cached_blocks_now(self) -> list[int]:
         """The GPU blocks that a prompt could hit, in use or not."""
@@ -134,6 +147,7 @@ class BlockManager(BlockView):
 
     Attributes:
         watermark_blocks: int(watermark * num_gpu_blocks).
+        store: Has blocks beside those of the prefix cache; None: nothing has.
     """
 
     def __init__(
@@ -155,6 +169,49 @@ class BlockManager(BlockView):
         self.enable_prefix_caching = enable_prefix_caching
         self._host_room = host_room
         self.table_width = num_gpu_blocks if table_width is None else table_width
+        self.store: BlockStore | None = None
+
+    @property
+    def hash_fn(self) -> HashFunction:
+        """The hash of its nodes."""
+        return self._cache.hash_fn
+
+    def record_events(self) -> KVEvents:
+        """From now on, what comes into the prefix cache and goes from it."""
+        events = self._cache.events = KVEvents()
+        return events
+
+    def keep_in(self, store: BlockStore) -> None:
+        """From now on, prompts are looked for in this store, too, and `take_prompts` has theirs."""
+        self.store, self._cache.prompts = store, []
+
+    def take_prompts(self) -> list[tuple[Node, int]]:
+        """Blocks of prompts that were entered since the last call, which no store had.
+
+        They are computed by the steps that were planned since then.
+        """
+        taken, self._cache.prompts = self._cache.prompts or [], []
+        return taken
+
+    def enter(self, nodes: Sequence[tuple[Node, int]]) -> list[tuple[int, int]]:
+        """Enters contents into the prefix cache that a store has, in blocks that stay free.
+
+        Args:
+            nodes: Each with its place in its text. The first is evicted last.
+
+        Returns:
+            For each that was entered, which of `nodes` it is, and its block, which is to be
+            filled; as many as there are free blocks.
+        """
+        entered = []
+        for place, (node, index) in enumerate(nodes[: self.gpu.num_free]):
+            block = self._take_block()
+            if self._cache.enter(node, block, index):
+                entered.append((place, block))
+            else:
+                self.gpu.return_all([block])
+        self.gpu.free_all([block for _, block in entered])
+        return entered
 
     def clear(self) -> None:
         """Drops all tables and all cached content, even if they are inconsistent."""
@@ -166,7 +223,7 @@ class BlockManager(BlockView):
     def cached_blocks(
         self,
         token_ids: Sequence[int],
-        cache_salt: Salt = None,
+        cache_salt: PromptSalt = None,
         chain: list[Node] | None = None,
         prompt_len: int | None = None,
     ) -> list[int]:
@@ -183,6 +240,23 @@ class BlockManager(BlockView):
         limit = (len(token_ids) - 1) // self.block_size
         self._cache.extend_chain(chain, token_ids, limit, cache_salt)
         return self._cache.match(chain, limit, prompt_len)
+
+    def stored_blocks(
+        self, chain: Sequence[Node], num_cached: int, prompt_len: int, *, waits: bool
+    ) -> Contents | None:
+        """What the store has of a prompt behind its `num_cached` cached blocks.
+
+        Args:
+            chain: As `cached_blocks` has extended it: one token is left to compute.
+            prompt_len: Tokens of the prompt: only its own full blocks are in a store.
+            waits: As `BlockStore.find`.
+
+        Returns:
+            None: ask again later.
+        """
+        if self.store is None:
+            return []
+        return self.store.find(chain[num_cached : prompt_len // self.block_size], waits=waits)
 
     def blocks_needed(self, seq_id: int, start: int, num_tokens: int) -> int:
         """How many free blocks are needed to write positions start .. num_tokens - 1.
@@ -205,7 +279,8 @@ class BlockManager(BlockView):
         num_tokens: int,
         *,
         cached: Sequence[int] = (),
-        cache_salt: Salt = None,
+        num_loaded: int = 0,
+        cache_salt: PromptSalt = None,
         chain: list[Node] | None = None,
         prompt_len: int | None = None,
     ) -> list[tuple[int, int]] | None:
@@ -219,6 +294,7 @@ class BlockManager(BlockView):
             start: First position written; those before are in the cache.
             num_tokens: One past the last position written.
             cached: Hits of `cached_blocks`, for a sequence without a table.
+            num_loaded: So many blocks behind those are filled from the store.
             cache_salt: As given to `cached_blocks`.
             chain: As given to `cached_blocks`; the table goes on to extend it.
             prompt_len: Tokens of its prompt, read when it gets its table; None: all that are known.
@@ -250,12 +326,16 @@ class BlockManager(BlockView):
             copies.append(self._copy_on_write(table, start // self.block_size))
         for _ in range(-(-num_tokens // self.block_size) - len(table.ids)):
             table.append(self._take_block())
+        if num_loaded:
+            first, last = len(cached), len(cached) + num_loaded
+            self._cache.register(table.chain, table.ids, first, last, ALL_PROMPT, is_loaded=True)
+            table.num_tried = last
         self._register(table, token_ids, num_tokens, cache_salt)
         self._set_room(table, num_tokens)
         return copies
 
     def register(
-        self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: Salt
+        self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: PromptSalt
     ) -> None:
         """Enters the full blocks of the first `num_tokens` tokens into the prefix cache."""
         table = self.tables.get(seq_id)
@@ -381,7 +461,7 @@ class BlockManager(BlockView):
         return old, new
 
     def _register(
-        self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: Salt
+        self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: PromptSalt
     ) -> None:
         full = min(num_tokens, len(token_ids)) // self.block_size
         if self.enable_prefix_caching and table.registers and full > table.num_tried:

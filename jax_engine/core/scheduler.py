@@ -199,7 +199,8 @@ class Scheduler:
         out = SchedulerOutput()
         if self.scheduling == "unified":
             share = unified.ALL if self._num_batches == 1 else self._share()
-            unified.schedule(self._state, out, share)
+            # While a step runs, an empty one in its wake does no harm.
+            unified.schedule(self._state, out, share, waits=not self._advanced)
         else:
             sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
         if drafts:
@@ -232,10 +233,10 @@ class Scheduler:
                 or (
                     samples == 1
                     and group.beam is None
-                    and not (feeds and group.needs_last_token)
+                    and not (feeds and group.needs_last_token and _is_awaited(seq, group))
                     and not drafts
                 )
-                for _, group, _, _, samples, drafts in self._scheduled
+                for seq, group, _, _, samples, drafts in self._scheduled
             ]
         )
 
@@ -364,3 +365,8 @@ class Scheduler:
         seq.num_computed_tokens += num_tokens
         if group.num_unattached:
             self._state.attach(group)
+
+
+def _is_awaited(seq: Sequence, group: SequenceGroup) -> bool:
+    """Whether what may follow on the token that a planned step draws is restricted yet."""
+    return seq.num_tokens - group.prompt_len + 1 >= group.num_free

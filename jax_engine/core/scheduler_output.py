@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from jax_engine.config.engine_config import PreemptionMode
 from jax_engine.core.block_manager import BlockView
+from jax_engine.core.block_store import Contents
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.lora.adapter import Adapter
@@ -53,6 +54,7 @@ class SchedulerOutput:
         blocks_to_swap_in: (cpu block, gpu block) pairs.
         blocks_to_swap_out: (gpu block, cpu block) pairs.
         blocks_to_copy: (source, destination) GPU block pairs, of copy-on-write.
+        blocks_to_load: (GPU blocks, their contents), which a store has had; before all other moves.
         adapters: (slot, adapter): LoRA adapters that this step puts on the device.
         preempted: (request id, how) in order of preemption.
         num_batched_tokens: T, the tokens of the step.
@@ -62,6 +64,7 @@ class SchedulerOutput:
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_load: list[tuple[list[int], Contents]] = field(default_factory=list)
     adapters: list[tuple[int, Adapter]] = field(default_factory=list)
     preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
     num_batched_tokens: int = 0

@@ -18,6 +18,7 @@ from jax_engine.config.engine_config import PreemptionMode, PreemptionRule
 from jax_engine.core.adapter_slots import NO_ADAPTER, AdapterSlots
 from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.block_store import Contents, num_blocks
 from jax_engine.core.blocks import OutOfBlocksError, distinct_blocks
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import FINISHED, Sequence, SequenceStatus
@@ -82,8 +83,8 @@ class SchedulerState:
 
     Attributes:
         groups: All unfinished groups, by request id.
-        seq_ids: Of all unfinished sequences. Only they have blocks and count in their groups.
-        slots: Of the LoRA adapters that running groups use.
+        seq_ids: Ids of all unfinished sequences. Only they have blocks and count in their groups.
+        slots: Slots of the LoRA adapters that running groups use.
         preemption_mode: None: swap groups that forked, recompute others.
         costs: The costs that "auto" compares; None before it first has to.
         num_preemptions: How often each mode was used.
@@ -149,7 +150,8 @@ class SchedulerState:
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones: under max_num_seqs, and with its adapter."""
-        # The sum is kept while groups are only added: admitting n groups would take O(n^2) else.
+        # The sum is kept while groups are only added.
+        # Otherwise admitting n groups would take O(n^2).
         if self._reserved is None:
             self._reserved = sum([running.reserved for running in self.running])
         if self._reserved + group.reserved > self.limits.max_num_seqs:
@@ -163,18 +165,21 @@ class SchedulerState:
         end: int,
         out: SchedulerOutput,
         cached: SequenceOf[int] = (),
+        loaded: Contents | None = None,
     ) -> None:
         """Makes positions num_computed_tokens .. end - 1 writable; the caller knows they fit.
 
         Raises:
             OutOfBlocksError: They did not fit: a scheduling rule counted wrongly.
         """
+        num_loaded = num_blocks(loaded) if loaded else 0
         copies = self.manager.allocate_slots(
             seq.seq_id,
             seq.token_ids,
             seq.num_computed_tokens,
             end,
             cached=cached,
+            num_loaded=num_loaded,
             cache_salt=group.cache_salt,
             chain=seq.chain,
             prompt_len=seq.prompt_len,
@@ -185,6 +190,10 @@ class SchedulerState:
                 f"{self.manager.num_free_gpu_blocks} are free: a bug in the scheduler, report it"
             )
         out.blocks_to_copy += copies
+        if loaded:
+            first = len(cached)
+            blocks = self.manager.tables[seq.seq_id].ids[first : first + num_loaded]
+            out.blocks_to_load.append((blocks, loaded))
 
     def run(
         self,
@@ -193,9 +202,10 @@ class SchedulerState:
         end: int,
         out: SchedulerOutput,
         cached: SequenceOf[int] = (),
+        loaded: Contents | None = None,
     ) -> None:
         """Allocates and schedules positions num_computed_tokens .. end - 1."""
-        self.allocate(seq, group, end, out, cached)
+        self.allocate(seq, group, end, out, cached, loaded)
         start, samples = seq.num_computed_tokens, 0
         if end == seq.num_tokens:
             samples = group.samples_per_seq

@@ -84,7 +84,7 @@ class StopRule:
         """Returns (finish_reason, stop_reason) if a sequence's last token ends it, else None.
 
         Args:
-            length: Of the sequence in tokens, its prompt and this token included.
+            length: Length of the sequence in tokens, its prompt and this token included.
         """
         if length >= self.min_len:
             if token in self.eos_token_ids:

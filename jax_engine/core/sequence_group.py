@@ -5,15 +5,21 @@ that share it. Its unfinished sequences have one status: they are scheduled and 
 A request for more samples than can run at once is split into parts that run one after the other.
 """
 
+import sys
 from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
+import numpy as np
+from jaxtyping import Float
+
 from jax_engine.core.adapter_slots import NO_ADAPTER
 from jax_engine.core.beam_search import BeamSearch
-from jax_engine.core.prefix_cache import Salt
+from jax_engine.core.prefix_cache import EmbedsSalt, PromptSalt, Salt, salt_parts
 from jax_engine.core.sequence import SamplingLimits, Sequence, SequenceStatus, StopRule
 from jax_engine.lora.adapter import Adapter
+
+NEVER = sys.maxsize
 
 
 class Constraints(Protocol):
@@ -22,6 +28,10 @@ class Constraints(Protocol):
     @property
     def needs_last_token(self) -> bool:
         """Whether the tokens allowed next depend on the token before."""
+
+    @property
+    def num_free(self) -> int:
+        """How many tokens of an output come before the first that is restricted."""
 
 
 class Prediction(Protocol):
@@ -53,6 +63,8 @@ class SequenceGroup:
         max_drafts: The most drafts of one of its sequences in a step.
         prediction: What its answers are expected to say, from which drafts are made.
         adapter: The LoRA adapter that it is computed with; None: the model alone.
+        prompt_embeds: What the first layer reads of the prompt, whose ids are zeros then; None: the
+            vectors of its tokens.
 
     Attributes:
         seqs: The sequences of all parts so far, finished ones included. A part has one sequence
@@ -69,12 +81,16 @@ class SequenceGroup:
             unfinished ones; always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
         num_preemptions: How often it was preempted.
-        num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
+        num_cached_tokens: Prompt tokens found in the prefix cache, or a store, when first admitted.
+        num_loaded_tokens: Those of them that a store had.
         reads_cache: Whether its prompt may come from the prefix cache. False if each prompt token
             has an output of its own (`prompt_logprobs`, pooling).
+        has_embeds: Whether its prompt is given as embeddings.
         needs_history: Whether the worker needs all its tokens to sample.
         needs_last_token: Whether the tokens allowed next depend on the values of earlier ones, so
             that no step can be planned ahead of one that samples for it.
+        num_free: The first tokens of each output, this many, are not restricted; NEVER: none is
+            any more. The engine sets it.
         adapter_slot: Where its adapter lies while it runs; 0 without one, and while it waits.
         number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
         key: Sort key in every queue; set by the scheduler.
@@ -83,8 +99,9 @@ class SequenceGroup:
 
     __slots__ = (
         "adapter", "adapter_slot", "arrival_time", "beam", "cache_salt", "constraints",
-        "eos_token_ids", "forked", "key", "max_drafts", "needs_history", "needs_last_token",
-        "num_cached_tokens", "num_left",
+        "eos_token_ids", "forked", "has_embeds", "key", "max_drafts", "needs_history",
+        "needs_last_token",
+        "num_cached_tokens", "num_free", "num_left", "num_loaded_tokens",
         "num_preemptions", "num_samples", "num_unattached", "number", "params", "part_size",
         "part_start", "prediction", "priority", "prompt_len", "reads_cache", "request_id",
         "reserved", "samples_per_seq", "seqs", "stop",
@@ -103,6 +120,7 @@ class SequenceGroup:
         max_drafts: int = 0,
         prediction: Prediction | None = None,
         adapter: Adapter | None = None,
+        prompt_embeds: Float[np.ndarray, "n E"] | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
@@ -111,7 +129,11 @@ class SequenceGroup:
         self.eos_token_ids = eos_token_ids
         self.arrival_time = arrival_time
         self.priority = priority
-        self.cache_salt: Salt = cache_salt if adapter is None else (adapter.digest, cache_salt)
+        digest = None if adapter is None else adapter.digest
+        self.cache_salt: PromptSalt = cache_salt if digest is None else (digest, cache_salt)
+        if prompt_embeds is not None:
+            self.cache_salt = EmbedsSalt(prompt_embeds, digest, cache_salt)
+        self.has_embeds = prompt_embeds is not None
         self.adapter, self.adapter_slot = adapter, NO_ADAPTER
         self.num_samples = params.best_of or params.n
         self.beam = BeamSearch.for_request(params, eos_token_ids)
@@ -122,11 +144,13 @@ class SequenceGroup:
         self.forked = False
         self.num_unattached = self.num_preemptions = 0
         self.num_cached_tokens: int | None = None
+        self.num_loaded_tokens = 0
         self.reads_cache = not params.wants_prompt
         self.needs_history = params.has_penalties
         self.constraints = constraints
         self.max_drafts, self.prediction = max_drafts, prediction
         self.needs_last_token = constraints is not None and constraints.needs_last_token
+        self.num_free = 0 if constraints is None else constraints.num_free
         self.number = 0
         self.key: tuple[float, ...]
         self.stop: StopRule
@@ -135,7 +159,13 @@ class SequenceGroup:
     def own_salt(self) -> str | None:
         """The salt that the request was given."""
         salt = self.cache_salt
-        return salt[1] if isinstance(salt, tuple) else salt
+        return salt.own if isinstance(salt, EmbedsSalt) else salt_parts(salt)[1]
+
+    @property
+    def prompt_salt(self) -> Salt:
+        """What tells its prompt from others of the same tokens, in a value that can be hashed."""
+        salt = self.cache_salt
+        return salt.of_block(0, self.prompt_len) if isinstance(salt, EmbedsSalt) else salt
 
     @property
     def prompt_token_ids(self) -> list[int]:

@@ -7,6 +7,7 @@ swapped out, then waiting ones; always oldest first, and no group overtakes a bl
 
 from typing import NamedTuple
 
+from jax_engine.core.block_store import Contents, num_blocks
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler_state import SchedulerState
 from jax_engine.core.sequence import Sequence
@@ -28,14 +29,21 @@ class Share(NamedTuple):
 ALL = Share(2**31, 2**31)
 
 
-def schedule(state: SchedulerState, out: SchedulerOutput, share: Share = ALL) -> None:
-    """Fills `out` with one step."""
+def schedule(
+    state: SchedulerState, out: SchedulerOutput, share: Share = ALL, *, waits: bool = True
+) -> None:
+    """Fills `out` with one step.
+
+    Args:
+        waits: Whether to wait for blocks of a store if there is nothing else to compute. If not,
+            the step may be empty.
+    """
     total = state.limits.max_num_batched_tokens
     budget = continue_running(state, out, total, share.running)
     if not out.preempted:
         budget = resume_swapped(state, out, budget)
         if not state.swapped:
-            budget = admit_waiting(state, out, budget, share.waiting)
+            budget = admit_waiting(state, out, budget, share.waiting, waits=waits)
     out.num_batched_tokens = total - budget
 
 
@@ -92,11 +100,14 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
     return budget
 
 
-def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int, most: int) -> int:
-    """Admits waiting groups, past their cached prefixes; returns the budget left.
+def admit_waiting(
+    state: SchedulerState, out: SchedulerOutput, budget: int, most: int, *, waits: bool
+) -> int:
+    """Admits waiting groups, past their cached and stored prefixes; returns the budget left.
 
     Args:
         most: As `Share.waiting`.
+        waits: As in `schedule`.
     """
     manager, block_size = state.manager, state.manager.block_size
     last = len(state.waiting) - most
@@ -105,11 +116,18 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int, most
         if group.in_flight or not state.fits(group):
             break
         seq = group.leader
-        hits = []
+        hits: list[int] = []
+        loaded: Contents = []
         if group.reads_cache:
             own = seq.prompt_len if seq.is_recomputed else None  # what it had, to the bit
             hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain, own)
-        cached_tokens = len(hits) * block_size
+            chain, may_wait = seq.chain, waits and not out.scheduled
+            found = manager.stored_blocks(chain, len(hits), seq.prompt_len, waits=may_wait)
+            if found is None:
+                break
+            loaded = found
+        num_loaded = num_blocks(loaded)
+        cached_tokens = (len(hits) + num_loaded) * block_size
         end = cached_tokens + chunk_size(state, len(seq.token_ids) - cached_tokens, budget)
         if end == cached_tokens:
             break
@@ -119,7 +137,10 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int, most
         seq.num_computed_tokens = cached_tokens
         if group.num_cached_tokens is None:
             group.num_cached_tokens = cached_tokens
-        state.run(seq, group, end, out, hits)
+            group.num_loaded_tokens = num_loaded * block_size
+        state.run(seq, group, end, out, hits, loaded)
+        if manager.store is not None:
+            manager.store.use(seq.chain[: len(hits) + num_loaded])
         if group.num_unattached:  # recomputed, and the cache may have the prompt
             state.attach(group)
         budget -= end - cached_tokens

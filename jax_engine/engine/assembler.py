@@ -249,7 +249,7 @@ class Assembler:
     def _new_sample(self, output: SequenceOutput) -> _Sample:
         maker = None
         if output.text is None and self._tokenizer is not None:
-            maker = SequenceText(self._tokenizer, self._prompt.token_ids, self._params)
+            maker = SequenceText(self._tokenizer, self._prompt.known_ids, self._params)
         return _Sample(maker, [])
 
     def _positions(self, lists: LogprobLists) -> Positions:

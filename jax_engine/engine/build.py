@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_engine.checks import shown
-from jax_engine.config.engine_config import Backend, EngineConfig, HfOverrides
+from jax_engine.config.engine_config import LONGEST, Backend, EngineConfig, HfOverrides
 from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.engine.build_encoder import build_encoder, limits_of_encoder
 from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.engine.device_settings import (
     check_alike,
-    check_cache_dtype,
+    check_cache,
     check_invariant,
     check_processes,
     check_shared,
@@ -30,13 +31,17 @@ from jax_engine.engine.device_settings import (
     resolve_dtype,
 )
 from jax_engine.engine.engine_memory import each_device, engine_memory, swapped_bytes
+from jax_engine.engine.kv_event_publisher import KVEventPublisher, open_publisher
 from jax_engine.engine.open_draft import DraftModel, DraftParts, open_draft
-from jax_engine.errors import ConfigError
+from jax_engine.engine.prompt_embeds import EmbedsForm
+from jax_engine.engine.stored_blocks import check_folder, open_store
+from jax_engine.errors import ConfigError, OutOfMemoryError
 from jax_engine.host_memory import allocating
+from jax_engine.kv_store.folder_store import FolderStore
 from jax_engine.lora.modules import Modules
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.models.model_config import ModelConfig
-from jax_engine.models.model_loader import LoadedModel, open_model
+from jax_engine.models.model_loader import LoadedModel, ModelFiles, open_model
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.operations import this_device
 from jax_engine.parallel.collectives import ProcessRank, join_group, own_stage, process_ranks
@@ -47,7 +52,7 @@ from jax_engine.processes.runner_client import RemoteRunner, RunnerClient
 from jax_engine.processes.stage_link import Folders
 from jax_engine.progress_log import show_progress_lines
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
-from jax_engine.step import Capabilities, Runner
+from jax_engine.step import BlockMover, Capabilities, Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.memory import (
@@ -97,6 +102,9 @@ class EngineParts:
     Attributes:
         modules: Makes the modules that adapters may change; None: they are those of the model.
         client: The process in which its runners are; None: this one.
+        publisher: Tells routers what is in the prefix cache; None: nobody asks.
+        store: Keeps blocks of prompts beyond the engine, as `kv_cache_dir` says; None: nothing.
+        mover: Hands blocks to the store and takes them.
     """
 
     config: EngineConfig
@@ -112,6 +120,16 @@ class EngineParts:
     draft: DraftParts | None = None
     modules: Callable[[], Modules] | None = None
     client: RunnerClient | None = None
+    publisher: KVEventPublisher | None = None
+    store: FolderStore | None = None
+    mover: BlockMover | None = None
+
+    @property
+    def embeds(self) -> EmbedsForm | None:
+        """How prompts are taken that are embeddings; None: they are not."""
+        if not self.config.enable_prompt_embeds:
+            return None
+        return EmbedsForm(self.model_config.spec.width, resolve_dtype(self.config.dtype).name)
 
 
 def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
@@ -121,7 +139,7 @@ def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
         place: Where the processes of its runner run, if it has some.
 
     Raises:
-        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: As the message says.
     """
     if config.data_parallel_size != 1:
         raise ConfigError(
@@ -136,6 +154,11 @@ def build_engine(config: EngineConfig, place: Place = ANYWHERE) -> EngineParts:
 
 def _build(config: EngineConfig, place: Place) -> EngineParts:
     check_stages(config)
+    if config.kv_cache_dir is not None:
+        check_folder(config.kv_cache_dir)
+    events, caches = config.kv_events_config, config.prefix_caching
+    algorithm = config.prefix_caching_hash_algo
+    publisher = open_publisher(events, algorithm, place.rank, prefix_caching=caches)
     client, with_tokenizer = None, not config.skip_tokenizer_init
     if _backend(config) != "uni":
         client, found = remote_runners(config, place)
@@ -147,6 +170,11 @@ def _build(config: EngineConfig, place: Place) -> EngineParts:
         tokenizer = found.tokenizer
     eos = set(found.model_config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
+    store = mover = None
+    if config.kv_cache_dir is not None:
+        assert isinstance(found.worker, Worker), "the settings were checked"
+        mover = found.worker
+        store = open_store(config, mover)
     return EngineParts(
         config,
         found.model_config,
@@ -160,6 +188,9 @@ def _build(config: EngineConfig, place: Place) -> EngineParts:
         found.head,
         found.draft,
         client=client,
+        publisher=publisher,
+        store=store,
+        mover=mover,
     )
 
 
@@ -181,19 +212,35 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         with_tokenizer: Loads the tokenizer, too, while weights are read.
 
     Raises:
-        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: As the message says.
     """
-    dtype = resolve_dtype(config.dtype)
-    hub = hub_options(config)
+    if config.max_model_len != LONGEST:
+        return _build_runners(config, with_tokenizer)
+    try:  # the check comes before weights are read
+        return _build_runners(replace(config, max_model_len=None), with_tokenizer)
+    except OutOfMemoryError as error:
+        if not error.fitting:
+            raise
+        logger.info("max_model_len is %d: what the KV cache has room for", error.fitting)
+        return _build_runners(replace(config, max_model_len=error.fitting), with_tokenizer)
+
+
+def open_files(config: EngineConfig) -> ModelFiles:
+    """Finds the model, and reads its configuration, as this process's part of it is loaded.
+
+    Raises:
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: As `open_model`.
+    """
     batch_invariant = needs_invariant_kernels(config)
     check_shared(config, batch_invariant=batch_invariant)
-    files = open_model(
+    return open_model(
         config.model,
-        dtype=dtype,
+        dtype=resolve_dtype(config.dtype),
         load_format=config.load_format,
+        config_format=config.config_format,
         seed=config.seed,
         max_model_len=config.max_model_len,
-        hub=hub,
+        hub=hub_options(config),
         hf_overrides=config.hf_overrides,
         quantization=config.quantization,
         batch_invariant=batch_invariant,
@@ -202,9 +249,30 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
         stage=own_stage(),
         enable_expert_parallel=config.enable_expert_parallel,
     )
+
+
+def _build_runners(config: EngineConfig, with_tokenizer: bool) -> Runners:
+    dtype, hub = resolve_dtype(config.dtype), hub_options(config)
+    batch_invariant = needs_invariant_kernels(config)
+    files = open_files(config)
     model = files.abstract
+    tokenizer_of_target = cache(
+        lambda: _tokenizer(config, files.gguf or files.abstract.source, hub)
+    )
+    if model.config.spec.is_encoder:
+        if config.kv_cache_dir is not None:
+            raise ConfigError(
+                f"kv_cache_dir must be None for {model.config.architecture}, which has no KV "
+                f"cache, got {shown(config.kv_cache_dir)}"
+            )
+        limits = limits_of_encoder(config, model.config.max_context_len)
+        runner, memory = build_encoder(config, files, limits, tokenizer_of_target, with_tokenizer)
+        tokenizer = tokenizer_of_target() if with_tokenizer else None
+        return Runners(
+            model.config, model.source, memory, limits, model.head, runner, None, tokenizer
+        )
     cache_dtype = resolve_cache_dtype(config)
-    check_cache_dtype(config, model.config)
+    check_cache(config, model.config)
     if batch_invariant:
         check_invariant(model.config, dtype, cache_dtype)
         if config.enable_lora:
@@ -214,12 +282,9 @@ def build_runners(config: EngineConfig, *, with_tokenizer: bool) -> Runners:
             )
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
-    tokenizer_of_target = cache(
-        lambda: _tokenizer(config, files.gguf or files.abstract.source, hub)
-    )
     draft = open_draft(config, dtype, max_len, budget, files, tokenizer_of_target)
     if draft is not None:
-        check_cache_dtype(config, draft.files.abstract.config)
+        check_cache(config, draft.files.abstract.config)
     memory = engine_memory(config, model, max_len, budget, draft)
     num_cpu_blocks = int(config.swap_space * 2**30 // swapped_bytes(config, model))
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
@@ -315,7 +380,7 @@ def told_runners(
 
     Args:
         seat: Which of several processes it is; None: it is alone.
-        folders: Of its sockets, and of those of the next stage.
+        folders: Folders of its sockets, and of those of the next stage.
     """
     if seat is not None:
         join_group(seat)
@@ -404,7 +469,8 @@ def _tokenizer(config: EngineConfig, source: "Path | GgufFile", hub: HubOptions)
     revision = config.tokenizer_revision
     if revision is None and config.tokenizer in (None, config.model):
         revision = config.revision
-    return load_tokenizer(config.tokenizer or source, replace(hub, revision=revision))
+    hub = replace(hub, revision=revision)
+    return load_tokenizer(config.tokenizer or source, hub, config.tokenizer_mode)
 
 
 def limits_of(config: EngineConfig, model_limit: int) -> Limits:
@@ -429,12 +495,15 @@ def build_scheduler(
         watermark: As in `BlockManager`.
     """
     sizes = runner.capabilities
+    num_blocks, prefix_caching = sizes.num_blocks, config.prefix_caching
+    if not num_blocks:  # Without a cache, a block is the seat of a whole sequence.
+        num_blocks, watermark, prefix_caching = limits.max_num_seqs, 0.0, False
     blocks = BlockManager(
         sizes.block_size,
-        sizes.num_blocks,
+        num_blocks,
         sizes.num_cpu_blocks,
         watermark=watermark,
-        enable_prefix_caching=config.prefix_caching,
+        enable_prefix_caching=prefix_caching,
         table_width=sizes.table_width,
         host_room=runner.host_room,
     )
@@ -447,7 +516,7 @@ def build_scheduler(
         policy=config.scheduling_policy,
         preemption_mode=config.preemption_mode,
         preemption_costs=runner.measure_costs,
-        enable_chunked_prefill=config.chunked_prefill,
+        enable_chunked_prefill=limits.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         max_loras=sizes.max_loras,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative_config else 0,

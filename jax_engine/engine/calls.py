@@ -216,7 +216,7 @@ class Routes:
         """The number of each request's engine. The requests have names, which no open one has."""
         with self._lock:
             return [
-                self._router.choose(one.request_id, one.prompt.token_ids, one.group.cache_salt)
+                self._router.choose(one.request_id, one.prompt.token_ids, one.group.prompt_salt)
                 for one in requests
             ]
 

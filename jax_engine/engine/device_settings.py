@@ -45,11 +45,17 @@ def resolve_cache_dtype(config: EngineConfig) -> Any:
     return jnp.dtype(_CACHE_DTYPES[name])
 
 
-def check_cache_dtype(config: EngineConfig, model: ModelConfig) -> None:
+def check_cache(config: EngineConfig, model: ModelConfig) -> None:
     """
     Raises:
-        ConfigError: The model's cache cannot have the dtype that was asked for.
+        ConfigError: The model's cache cannot have the dtype, or the blocks, that were asked for.
     """
+    for chunk in (one.chunk for one in model.spec.attentions):
+        if chunk is not None and chunk % config.block_size:
+            raise ConfigError(
+                f"block_size must divide the model's attention_chunk_size ({chunk}), or "
+                f"max_model_len be at most that, got block_size={config.block_size}"
+            )
     if config.kv_cache_dtype == "int8" and model.spec.attentions[0].latent is not None:
         raise ConfigError(
             "kv_cache_dtype must be 'auto' or 'fp8' for a model with latent attention, whose "
@@ -202,6 +208,7 @@ def check_processes(config: EngineConfig) -> None:
     check_division(
         config.model,
         load_format=config.load_format,
+        config_format=config.config_format,
         hub=HubOptions(config.revision, config.download_dir, config.hf_token),
         hf_overrides=config.hf_overrides,
         tensor_parallel_size=config.tensor_parallel_size,

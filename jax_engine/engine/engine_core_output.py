@@ -40,7 +40,8 @@ class SequenceOutput(Plain):
 
     Attributes:
         text: None if whoever reads makes the text of the tokens.
-        cumulative_logprob: Of the whole sequence; None unless log-probabilities were computed.
+        cumulative_logprob: Sum over the whole sequence; None unless log-probabilities were
+            computed.
         logprobs: A position for each of the tokens; None if they are not wanted.
     """
 
@@ -57,8 +58,9 @@ class EngineCoreOutput(Plain, tag="engine_core_output"):
     """What is new in a request that generates.
 
     Attributes:
-        outputs: Of the sequences with something new. If only the end tells which sequences are
-            returned (`SamplingParams.is_ranked`), the last one has an output for each, best first.
+        outputs: Outputs of the sequences with something new. If only the end tells which sequences
+            are returned (`SamplingParams.is_ranked`), the last one has an output for each, best
+            first.
         times: The times of `RequestMetrics` behind `arrival_time`, with the first and with
             the last; None in between, where none of them changes.
         prompt_logprobs: A position for each token of the prompt; once, if they are wanted.

@@ -76,6 +76,9 @@ def _step_bytes(
     with compiling(logger, f"a {largest}, to see how much memory it takes"):
         compiled = steps.compile(largest, kv_cache)
     step = int(compiled.memory_analysis().temp_size_in_bytes)
+    if largest.embeds:  # which a step in flight and the one behind it are given
+        size = resolve_dtype(config.dtype).itemsize
+        step += 2 * largest.num_tokens * model.config.spec.width * size
     return step + sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
 
 
@@ -138,6 +141,7 @@ def engine_memory(
 
     def step_bytes() -> int:
         largest = largest_step_shape(budget, config.max_num_seqs)
+        largest = replace(largest, embeds=config.enable_prompt_embeds)
         tells = needs_invariant_kernels(config)
         target = _step_bytes(config, model, max_len, largest, batch_invariant=tells, slots=slots)
         if draft is None:

@@ -238,8 +238,9 @@ class EngineState:
 
     Attributes:
         time: seconds of the engine's clock.
-        prompt_tokens: of the requests that got their first token, and what is in the cache of the
-            others. A preemption or an abort takes an other's away again.
+        prompt_tokens: prompt tokens of the requests that got their first token, and those of the
+            others that are in the cache. A preemption or an abort of such another request takes its
+            tokens away again.
         generated_tokens: tokens sampled so far.
         num_recomputed: preemptions by recompute.
         num_swapped_out: preemptions by swap.

@@ -18,6 +18,8 @@ from typing import Any, Concatenate, Self
 
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.reasoning_config import ReasoningConfig
+from jax_engine.config.reasoning_markers import ReasoningMarkers
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.build_speculator import build_speculator, most_rows
@@ -48,6 +50,7 @@ from jax_engine.engine.stats import (
     lora_requests_info,
     lora_slots,
 )
+from jax_engine.engine.stored_blocks import stored_blocks
 from jax_engine.engine.vllm_parts import request_processor, save_state, vllm_config
 from jax_engine.errors import ConfigError, EngineInUseError, ForkedProcessError, InvalidRequestError
 from jax_engine.lora.adapted_leaves import check_of
@@ -108,11 +111,15 @@ class LLMEngine:
         self.config = parts.config
         self.model_config = parts.model_config
         self.model_source = parts.model_source
-        self.head = parts.head
+        self.head, self.embeds = parts.head, parts.embeds
         self.memory = parts.memory
         self.scheduler = parts.scheduler
         self.worker, self._draft = parts.worker, parts.draft
         self._client = parts.client
+        self._publisher, self._kv_events = parts.publisher, None
+        if self._publisher is not None:
+            self._kv_events = self.scheduler.block_manager.record_events()
+        self._stored = stored_blocks(parts.store, parts.mover, self.scheduler.block_manager)
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
@@ -124,6 +131,9 @@ class LLMEngine:
             eos,
             self.config.max_logprobs,
             self.config.speculative_config,
+            parts.model_config.spec.token_types or 0,
+            self._reasoning(),
+            self.embeds,
         )
         self.text_length = self._checks.text_length
         self._adapters = AdapterRegistry(
@@ -140,21 +150,23 @@ class LLMEngine:
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
         self._unread: list[RequestUpdate] = []
-        self._stats = StatsRecorder(self.scheduler)
+        self._stats = StatsRecorder(self.scheduler, parts.store)
         self._pipeline = StepPipeline(
             self.scheduler,
             self.worker,
             look_ahead=self.config.overlaps_steps,
             speculator=build_speculator(parts),
+            stored=self._stored,
         )
-        speculation = self.config.speculative_config
-        self._running = RunningRequests(
-            self.scheduler,
-            self._pipeline,
-            eos,
-            self.config.seed,
-            (speculation and speculation.num_speculative_tokens) or 0,
-        )
+        speculation, seed = self.config.speculative_config, self.config.seed
+        drafts = (speculation and speculation.num_speculative_tokens) or 0
+        self._running = RunningRequests(self.scheduler, self._pipeline, eos, seed, drafts)
+
+    def _reasoning(self) -> ReasoningMarkers | None:
+        """What the model writes around its reasoning, as settings or its template say."""
+        chat = None if self.tokenizer is None else self.tokenizer.chat
+        given = self.config.reasoning_config or ReasoningConfig()
+        return given.markers(None if chat is None else chat.chosen(None, with_tools=False))
 
     @classmethod
     def from_config(cls, config: EngineConfig, place: Place = ANYWHERE) -> Self:
@@ -164,7 +176,7 @@ class LLMEngine:
             place: As for `build_engine`.
 
         Raises:
-            ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+            ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: As the message says.
         """
         engine = cls(build_engine(config, place))
         if config.warmup:
@@ -196,8 +208,8 @@ class LLMEngine:
     def driven(self) -> Iterator[None]:
         """For a driver: inside, no other thread uses the engine. Waits while one does.
 
-        A driver sets and unsets `driver` in here, and runs steps outside: while it is set, who
-        comes is refused, and nobody waits for a step.
+        A driver sets and unsets `driver` in here, and runs steps outside: while it is set, a call
+        of another thread is refused, so none waits for a step.
         """
         with self._lock:
             if self.driver is None:  # what came before is not for those whom it serves
@@ -247,6 +259,8 @@ class LLMEngine:
         given = SamplingParams() if params is None else params
         params = self.with_processors(as_sampling_params(given, self.model_config, self.head))
         adapter = None if lora is None else self.read_lora(lora)
+        if adapter is not None and lora is not None and self._publisher is not None:
+            self._publisher.name_adapter(adapter.digest, lora.lora_name)
         request = self._checks.check(request_id, prompt, params, lora, adapter)
         self.scheduler.check_group(request.group)
         return request
@@ -382,6 +396,15 @@ class LLMEngine:
         except BaseException:
             self._abandon()
             raise
+        finally:
+            if self._stored is not None and not self._running.requests:
+                self._stored.flush()  # no step follows that would
+            self._publish_kv_events()
+
+    def _publish_kv_events(self) -> None:
+        """Tells routers what has changed in the prefix cache since they were told last."""
+        if self._publisher is not None and self._kv_events is not None:
+            self._publisher.publish(self._kv_events.take())
 
     def _run_step(self) -> None:
         running = self._running
@@ -469,10 +492,18 @@ class LLMEngine:
         """Forgets all cached blocks; returns False and does nothing while requests are running.
 
         With `reset_running_requests` running requests are computed again, with the same outputs.
+        With `reset_connector` this model's files in `kv_cache_dir` go, too.
         """
-        if reset_running_requests:
-            return self._pipeline.restart()
-        return self.scheduler.block_manager.reset_prefix_cache()
+        try:
+            if reset_running_requests:
+                self._pipeline.restart()
+            elif not self.scheduler.block_manager.reset_prefix_cache():
+                return False
+            if reset_connector and self._stored is not None:
+                self._stored.store.remove_all()
+            return True
+        finally:
+            self._publish_kv_events()
 
     def _abandon(self) -> None:
         """Aborts everything after a failed step: neither KV nor cached blocks can be trusted."""
@@ -542,7 +573,7 @@ class LLMEngine:
         With a copy of the model's other files beside them, load_format="sharded_state" reads them.
 
         Args:
-            pattern: Of the files' names; None: "model-rank-{rank}-part-{part}.safetensors".
+            pattern: Pattern of the files' names; None: "model-rank-{rank}-part-{part}.safetensors".
             max_size: Bytes of a file.
 
         Raises:

@@ -8,6 +8,9 @@ The allowed tokens of each sample of a masked step are computed while the device
 Grammars and logits processors stay with the controller, even if the runner is in another process:
 the runner gets a bit for each token, or edited logits (`jax_engine.step`).
 
+What `SamplingParams.thinking_token_budget` forces counts more than all other masks but a grammar's.
+A request with no other constraint needs masks only once its budget may be spent.
+
 `SamplingParams.trace_decode_token_ids` is a constraint, too: an output that is known is fed back
 token by token. Log-probabilities and ranks are those that the model gives these tokens.
 """
@@ -17,14 +20,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt32
 
+from jax_engine.config.reasoning_markers import ReasoningMarkers
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import NO_TOKEN
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.engine.thinking_budget import MarkerTokens, ThinkingBudget
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.compiler import GuideCompiler
 from jax_engine.guided.guide import Guide, behind, fill_masks, reason_of
@@ -42,7 +48,10 @@ from jax_engine.sampling.masked_steps import (
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-_EXCLUDED = ("prompt_logprobs", "bad_words", "structured_outputs", "allowed_token_ids")
+_EXCLUDED = (
+    "prompt_logprobs", "bad_words", "structured_outputs", "allowed_token_ids",
+    "thinking_token_budget",
+)  # fmt: skip
 
 
 def replay_trace(params: SamplingParams, prompt_len: int, max_model_len: int) -> None:
@@ -98,6 +107,8 @@ class RequestConstraints:
         bad_words: Bad words of two or more tokens.
         processors: Logits processors, in the order of application.
         guide: The grammar, and each sequence's place in it.
+        thinking: Which tokens end reasoning that has spent its budget.
+        is_free: Whether nothing but `thinking` restricts it.
     """
 
     allowed: UInt32[np.ndarray, " words"]
@@ -106,29 +117,48 @@ class RequestConstraints:
     bad_words: list[list[int]]
     processors: list[Processor]
     guide: Guide | None
+    thinking: ThinkingBudget | None = None
+    is_free: bool = False
 
     @property
     def needs_last_token(self) -> bool:
-        return bool(self.bad_words or self.processors or self.guide is not None)
+        depends = self.guide is not None or self.thinking is not None
+        return bool(depends or self.bad_words or self.processors)
+
+    @property
+    def num_free(self) -> int:
+        """As `SequenceGroup.num_free`, at first."""
+        return self.thinking.num_free if self.is_free and self.thinking is not None else 0
 
 
 class ConstraintBuilder:
     """Builds the constraints that become masks on the host.
 
     Args:
-        vocab_size: Of the model's logits, padding included.
+        vocab_size: Width of the model's logits, padding included.
+        reasoning: What the model writes around its reasoning; None: it is not known.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer | None, vocab_size: int, eos_token_ids: frozenset[int]
+        self,
+        tokenizer: Tokenizer | None,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        reasoning: ReasoningMarkers | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
+        self._reasoning = reasoning
         self._guides = GuideCompiler(tokenizer, vocab_size, eos_token_ids)
 
-    def build(self, params: SamplingParams) -> RequestConstraints | None:
+    def build(
+        self, params: SamplingParams, prompt: Sequence[int] = ()
+    ) -> RequestConstraints | None:
         """Returns None for a request without constraints.
+
+        Args:
+            prompt: Its token ids, in which reasoning may have begun.
 
         Raises:
             InvalidRequestError: They need a tokenizer that the engine lacks, name no valid grammar,
@@ -138,7 +168,9 @@ class ConstraintBuilder:
         guided, allowed = params.structured_outputs, params.allowed_token_ids
         ends = self._eos_token_ids | set(params.stop_token_ids or ())
         restricted = words or guided or allowed is not None or params.logits_processors
-        if not restricted and len(ends) < self._vocab_size:
+        thinking = self._thinking_budget(params, prompt, ends)
+        is_free = not restricted and len(ends) < self._vocab_size
+        if is_free and thinking is None:
             return None
         everything = range(self._vocab_size)
         single = {word[0] for word in words if len(word) == 1}
@@ -158,7 +190,37 @@ class ConstraintBuilder:
                 _in_this_context(with_prompt(one)) for one in params.logits_processors or ()
             ],
             guide=self._guides.guide(guided) if guided else None,
+            thinking=thinking,
+            is_free=is_free,
         )
+
+    def _thinking_budget(
+        self, params: SamplingParams, prompt: Sequence[int], ends: frozenset[int]
+    ) -> ThinkingBudget | None:
+        budget = params.thinking_token_budget
+        if budget is None:
+            return None
+        if self._marker_tokens is None:
+            raise InvalidRequestError(
+                f"thinking_token_budget must be left out, got {budget}: the engine does not know "
+                "how this model ends its reasoning. Name it by reasoning_config="
+                "{'reasoning_parser': ...}"
+            )
+        close = self._marker_tokens.close
+        if params.min_tokens and not ends.isdisjoint(close):
+            raise InvalidRequestError(
+                f"min_tokens must be left out with thinking_token_budget, got {params.min_tokens}: "
+                "what ends this model's reasoning ends the output, too"
+            )
+        return ThinkingBudget.of(self._marker_tokens, budget, prompt, self._tokenizer)
+
+    @cached_property
+    def _marker_tokens(self) -> MarkerTokens | None:
+        if self._reasoning is None or self._tokenizer is None:
+            return None
+        found = MarkerTokens.of(self._reasoning, self._tokenizer)
+        known = all(token < self._vocab_size for token in found.close)
+        return found if found.close and known else None
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]]:
         """Bad words as token sequences; `bad_words_token_ids` gives them without a tokenizer."""
@@ -215,12 +277,20 @@ def constrained_samples(plan: SchedulerOutput) -> list[ConstrainedSamples]:
         samples = slice(first, first + item.num_samples)
         first += item.num_draws
         its = item.group.constraints
-        if isinstance(its, RequestConstraints) and item.num_samples:
+        if isinstance(its, RequestConstraints) and item.num_samples and not _is_free(item):
             found.append(ConstrainedSamples(item, its, samples))
             for i in range(1, len(item.drafts) + 1):
                 place = slice(samples.start + i, samples.stop + i)
                 found.append(ConstrainedSamples(item, its, place, item.drafts[:i]))
     return found
+
+
+def _is_free(item: ScheduledSequence) -> bool:
+    """Whether nothing that a step draws for a sequence is restricted."""
+    free = item.group.num_free
+    if not free:
+        return False
+    return item.seq.num_tokens - item.group.prompt_len + len(item.drafts) < free
 
 
 @dataclass(slots=True)
@@ -254,9 +324,10 @@ class StepMasks:
         self._fill_guides(mask)
         for part in self.parts:
             constraints, row = part.constraints, mask[part.samples.start]
-            row &= constraints.allowed
-            for token in completing_tokens(constraints.bad_words, part.output):
-                row[token // 32] &= ~(np.uint32(1) << np.uint32(token % 32))
+            if constraints.thinking is None or not _force(part, constraints.thinking, row):
+                row &= constraints.allowed
+                for token in completing_tokens(constraints.bad_words, part.output):
+                    row[token // 32] &= ~_bit(token)
             self._note_stuck(part, row & ~self._forbidden_ends(part))
             mask[part.samples] = row
         self.seconds += time.perf_counter() - started
@@ -276,7 +347,7 @@ class StepMasks:
         edited = np.array(logits())
         for part in parts:
             seq, group, first = part.item.seq, part.item.group, part.samples.start
-            prompt = seq.token_ids[: group.prompt_len]
+            prompt = [] if group.has_embeds else seq.token_ids[: group.prompt_len]
             try:
                 row = run_processors(
                     part.constraints.processors, prompt, part.output, edited[first]
@@ -328,3 +399,28 @@ class StepMasks:
         output_len = part.item.seq.num_tokens + len(part.drafts) - part.item.group.prompt_len
         constraints = part.constraints
         return constraints.ends if output_len < constraints.min_tokens else np.uint32(0)
+
+
+def _bit(token: int) -> np.uint32:
+    """A token's bit in the word of a mask that has it."""
+    return np.uint32(1) << np.uint32(token % 32)
+
+
+def _force(part: ConstrainedSamples, thinking: ThinkingBudget, row: np.ndarray) -> bool:
+    """Leaves the token that ends reasoning as the only one, if its time has come.
+
+    Args:
+        row: What a grammar allows. A token that it forbids is not forced.
+
+    Returns:
+        Whether a token was forced.
+    """
+    seq, group = part.item.seq, part.item.group
+    token = thinking.forced(seq.seq_id, seq.token_ids, part.drafts)
+    if part.constraints.is_free:
+        thinking.release(group)
+    if token is None or not row[token // 32] & _bit(token):
+        return False
+    row[:] = 0
+    row[token // 32] = _bit(token)
+    return True

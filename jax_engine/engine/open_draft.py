@@ -95,6 +95,10 @@ def open_draft(
             f"speculative_config: model must generate text, got {shown(given.model)}, which has a "
             f"head for scores ({files.abstract.config.head.task})"
         )
+    if files.abstract.config.spec.is_encoder:
+        raise ConfigError(
+            f"speculative_config: model must generate text, got {shown(given.model)}, an encoder"
+        )
     tokenizers = None
     if not config.skip_tokenizer_init:
         tokenizers = _other_vocabularies(given, files, hub, target_tokenizer())

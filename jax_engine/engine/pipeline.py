@@ -22,6 +22,7 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.masks import StepMasks, constrained_samples
 from jax_engine.engine.request import Request
 from jax_engine.engine.results import candidates_of
+from jax_engine.engine.stored_blocks import StoredBlocks
 from jax_engine.host_memory import allocating
 from jax_engine.speculation.speculator import Speculator
 from jax_engine.step import RequestSetup, Runner, StepResult, Ticket
@@ -194,6 +195,7 @@ class StepPipeline:
         look_ahead: If False, each step is planned when the tokens of the one before are known. With
             several stages, guesses (`speculator`) are verified only so.
         speculator: Proposes drafts for steps that are not planned ahead; None for no drafts.
+        stored: Blocks that are kept beyond the engine; None: none are.
 
     Attributes:
         closed: Numbers of requests that the runner may forget with the next step.
@@ -207,10 +209,12 @@ class StepPipeline:
         *,
         look_ahead: bool,
         speculator: Speculator | None = None,
+        stored: StoredBlocks | None = None,
     ) -> None:
         self._num_stages = runner.capabilities.max_concurrent_batches
         self.look_ahead = look_ahead and (self._num_stages == 1 or speculator is None)
         self._speculator = speculator
+        self._stored = stored
         self.closed: list[int] = []
         self.mask_seconds = 0.0
         self._scheduler = scheduler
@@ -291,6 +295,8 @@ class StepPipeline:
         self._flight.clear()
         self._restart = False
         self._opened, self.closed = {}, []
+        if self._stored is not None:
+            self._stored.clear()
         if self._speculator is not None:
             self._speculator.forget_steps()
         self._runner.recover()
@@ -330,7 +336,11 @@ class StepPipeline:
         unread = self._speculator.unread(plan) if self._speculator is not None else None
         step = make_step(plan, blocks, opened, closed, masked=bool(parts), unread=unread)
         self._opened, self.closed = {}, []
+        if self._stored is not None:
+            self._stored.before_step(plan)
         ticket = self._runner.launch(step)
+        if self._stored is not None:
+            self._stored.after_step()
         if not parts:
             return StepInFlight(plan, ticket, now)
         masks = StepMasks(parts, len(step.samples), self._sizes.vocab_size)
@@ -342,6 +352,6 @@ class StepPipeline:
 
 
 def _prompt_tokens(plan: SchedulerOutput) -> int:
-    """The tokens of a step beyond one a sequence and its drafts."""
+    """Number of prompt tokens in a step: all but its drafts and one of each sequence."""
     drafts = sum([len(item.drafts) for item in plan.scheduled])
     return plan.num_batched_tokens - len(plan.scheduled) - drafts

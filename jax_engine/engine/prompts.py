@@ -11,9 +11,11 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_engine.checks import check_integer, check_types, named_fields, shown
 from jax_engine.core.admission import prompt_too_long
+from jax_engine.engine.prompt_embeds import EmbedsForm, embeds_of
 from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.lora.adapter_templates import own_template, own_templates
 from jax_engine.lora.request import one_lora_each
@@ -24,9 +26,13 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 PromptInput = str | Sequence[int] | Mapping[str, Any]
 
-_KEYS = {"prompt", "prompt_token_ids", "cache_salt", "prediction"}
+_KEYS = {
+    "prompt", "prompt_token_ids", "prompt_embeds", "cache_salt", "prediction", "token_type_ids",
+}  # fmt: skip
 # Other keys of vLLM: accepted if their value is empty
-_UNUSED = {"multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids", "token_type_ids"}
+_UNUSED = {
+    "multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids", "prompt_is_token_ids",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,23 @@ class Prompt:
         text: None if only token ids were given.
         cache_salt: Prompts share cached blocks only with prompts of the same salt.
         prediction: Tokens that the output is expected to have; guesses come from them.
+        token_type_ids: The type of each token, for an encoder that was trained with some: of two
+            texts, the second one's tokens have type 1. None: all are 0.
+        embeds: What the first layer reads at each position, in place of the vectors of `token_ids`,
+            which are zeros then; None: the prompt is of tokens.
     """
 
     text: str | None
     token_ids: list[int]
     cache_salt: str | None = None
     prediction: list[int] = field(default_factory=list)
+    token_type_ids: list[int] | None = None
+    embeds: Float[np.ndarray, "n E"] | None = None
+
+    @property
+    def known_ids(self) -> list[int]:
+        """The tokens that the text of an output goes on behind; none of embeddings."""
+        return self.token_ids if self.embeds is None else []
 
 
 def as_prompt_list(prompts: Any) -> list[PromptInput]:
@@ -65,18 +82,27 @@ def as_prompt_list(prompts: Any) -> list[PromptInput]:
 
 
 def parse_prompt(
-    prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int, predicted: int = 0
+    prompt: PromptInput,
+    tokenizer: Tokenizer | None,
+    vocab_size: int,
+    predicted: int = 0,
+    token_types: int = 0,
+    embeds: EmbedsForm | None = None,
 ) -> Prompt:
-    """Converts one prompt to token ids.
+    """Converts one prompt to token ids, or its embeddings to the engine's.
 
     Args:
         predicted: The tokens of its prediction that count, at most; 0: nobody reads it.
+        token_types: How many types of tokens the model knows.
+        embeds: How embeddings are taken; None: they are refused.
 
     Raises:
         InvalidRequestError: It is empty or of a wrong type, is text without a tokenizer, or has an
-            id outside of the vocabulary.
+            id outside of the vocabulary, or a type that the model does not know.
     """
     text, token_ids, salt = _fields(prompt)
+    if isinstance(prompt, Mapping) and prompt.get("prompt_embeds") is not None:
+        return _of_embeds(prompt, embeds)
     if token_ids is None:
         if not isinstance(text, str):
             raise InvalidRequestError(f"prompt must be a string, got {type(text).__name__}")
@@ -94,15 +120,56 @@ def parse_prompt(
     prediction: list[int] = []
     if isinstance(prompt, Mapping) and prompt.get("prediction") is not None:
         prediction = _prediction(prompt, tokenizer, vocab_size, predicted)
-    return Prompt(text, ids, salt, prediction)
+    types = _token_types(prompt, len(ids), token_types) if isinstance(prompt, Mapping) else None
+    return Prompt(text, ids, salt, prediction, types)
+
+
+def _of_embeds(prompt: Mapping[str, Any], form: EmbedsForm | None) -> Prompt:
+    """A prompt of embeddings. Its text is only what `RequestOutput.prompt` says."""
+    text, token_ids, salt = _fields(prompt)
+    for name, given in [("prompt_token_ids", token_ids), ("prediction", prompt.get("prediction"))]:
+        if not _is_empty(given):
+            raise InvalidRequestError(
+                f"{name} must be left out beside prompt_embeds, got {shown(given)}: such a prompt "
+                "has no tokens"
+            )
+    _token_types(prompt, 0, 0)
+    if text is not None:
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"prompt must be a string, got {type(text).__name__}")
+        _valid_unicode("prompt", text)
+    vectors = embeds_of(prompt["prompt_embeds"], form)
+    return Prompt(text, [0] * len(vectors), salt, embeds=vectors)
+
+
+def _token_types(prompt: Mapping[str, Any], length: int, known: int) -> list[int] | None:
+    given = prompt.get("token_type_ids")
+    if _is_empty(given):
+        return None
+    if not known:
+        raise InvalidRequestError(
+            f"token_type_ids must be None, got {shown(given)}: this model knows no types of tokens"
+        )
+    types = _checked_ids("token_type_ids", given, known)
+    if len(types) != length:
+        raise InvalidRequestError(
+            f"token_type_ids must have a type for each of the {length} tokens, got {len(types)}"
+        )
+    return types
 
 
 def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
     """Keeps the prompt's last `keep` tokens; None: all; -1: max_model_len - 1 of them."""
     if keep is None:
         return prompt
-    ids = prompt.token_ids[-(max_model_len - 1 if keep == -1 else keep) :]
-    return prompt if len(ids) == len(prompt.token_ids) else replace(prompt, token_ids=ids)
+    keep = max_model_len - 1 if keep == -1 else keep
+    if keep >= len(prompt.token_ids):
+        return prompt
+    types = prompt.token_type_ids
+    types = None if types is None else types[-keep:]
+    embeds = None if prompt.embeds is None else prompt.embeds[-keep:]
+    ids = prompt.token_ids[-keep:]
+    return replace(prompt, token_ids=ids, token_type_ids=types, embeds=embeds)
 
 
 def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
@@ -114,10 +181,11 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
         key for key in prompt
         if key not in _KEYS and not (key in _UNUSED and _is_empty(prompt[key]))
     }  # fmt: skip
-    if unknown or not set(prompt) & {"prompt", "prompt_token_ids"}:
+    if unknown or not set(prompt) & {"prompt", "prompt_token_ids", "prompt_embeds"}:
         raise InvalidRequestError(
-            "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt' "
-            f"and 'prediction'), got the keys {shown(sorted(map(str, prompt)))}"
+            "a prompt dict must have 'prompt', 'prompt_token_ids' or 'prompt_embeds' (and may have "
+            "'cache_salt' and 'prediction'), got the keys "
+            f"{shown(sorted(map(str, prompt)))}"
         )
     salt = prompt.get("cache_salt")
     if salt is not None and not isinstance(salt, str):
@@ -133,8 +201,10 @@ def _is_empty(value: Any) -> bool:
 
 
 def prompt_text(prompt: PromptInput) -> str | None:
-    """The text to tokenize; None if there are token ids, or the prompt is invalid."""
+    """The text to tokenize; None if there are ids or embeddings, or the prompt is invalid."""
     text, token_ids, _ = _fields(prompt)
+    if isinstance(prompt, Mapping) and prompt.get("prompt_embeds") is not None:
+        return None
     if token_ids is not None or not isinstance(text, str):
         return None
     return _valid_unicode("prompt", text)
@@ -281,14 +351,36 @@ class TokenizationOptions:
         cut_right = self.truncation and self.max_length is not None
         return cut_right or self.truncate_prompt_tokens is not None
 
-    def cut(self, token_ids: list[int]) -> list[int]:
+    def cut(self, token_ids: list[int], around: tuple[int, int] = (0, 0)) -> list[int]:
+        """The tokens that are kept.
+
+        Args:
+            around: as for `cut_tokens`.
+        """
         if self.truncate_prompt_tokens is not None:
-            return token_ids[-self.truncate_prompt_tokens :]
+            return cut_tokens(token_ids, self.truncate_prompt_tokens, left=True, around=around)
         if not self.truncation or self.max_length is None:
             return token_ids
-        if self.truncation_side == "left":
-            return token_ids[-self.max_length :]
-        return token_ids[: self.max_length]
+        left = self.truncation_side == "left"
+        return cut_tokens(token_ids, self.max_length, left=left, around=around)
+
+
+def cut_tokens(
+    tokens: list[int], keep: int, *, left: bool, around: tuple[int, int] = (0, 0)
+) -> list[int]:
+    """At most `keep` of the tokens, or of numbers that belong to them.
+
+    Args:
+        left: Cut what comes first, else what comes last.
+        around: How many special tokens at either end stay, if there is room for others: an
+            encoder's embedding may be the state of the first one.
+    """
+    if len(tokens) <= keep:
+        return tokens
+    front, back = around if sum(around) < keep else (0, 0)
+    end, room = len(tokens) - back, keep - front - back
+    text = tokens[end - room : end] if left else tokens[front : front + room]
+    return tokens[:front] + text + tokens[end:]
 
 
 def tokenization_options(kwargs: Mapping[str, Any] | None) -> TokenizationOptions:
@@ -310,11 +402,13 @@ def tokenized(
     kwargs: Mapping[str, Any] | None,
     *,
     cannot_fit: Callable[[str], bool] | None = None,
+    keeps_around: bool = False,
     **defaults: Any,
 ) -> list[PromptInput]:
     """The prompts, with token ids beside each text; the same ones where nothing is asked for.
 
     Args:
+        keeps_around: Whether special tokens around a text that is cut stay: see `cut_tokens`.
         cannot_fit: Tells texts that are refused later by their length, and so stay as they are.
             None: they may be cut later.
         defaults: Options that `kwargs` replaces.
@@ -327,7 +421,9 @@ def tokenized(
         return list(prompts)
     options = TokenizationOptions(**given)
     skip = None if options.cuts else cannot_fit
-    return [_tokenized(prompt, tokenizer, options, skip) for prompt in prompts]
+    keeps = keeps_around and options.cuts and options.add_special_tokens
+    around = tokenizer.around if keeps else (0, 0)
+    return [_tokenized(prompt, tokenizer, options, skip, around) for prompt in prompts]
 
 
 def _tokenized(
@@ -335,11 +431,13 @@ def _tokenized(
     tokenizer: Tokenizer,
     options: TokenizationOptions,
     cannot_fit: Callable[[str], bool] | None,
+    around: tuple[int, int],
 ) -> PromptInput:
     text = prompt_text(prompt)
     if text is None or (cannot_fit is not None and cannot_fit(text)):
         return prompt  # token ids, or what will be refused
-    ids = options.cut(tokenizer.encode(text, add_special_tokens=options.add_special_tokens))
+    ids = tokenizer.encode(text, add_special_tokens=options.add_special_tokens)
+    ids = options.cut(ids, around)
     return with_token_ids(prompt, text, ids)
 
 
@@ -349,6 +447,19 @@ _RESERVED = {
     "conversation", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
     "return_tensors", "tokenize", "tokenizer_kwargs", "tools", "truncation", "max_length",
 }  # fmt: skip
+
+
+def check_template_options(options: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        InvalidRequestError: One of them is no option of a template.
+    """
+    taken = sorted(_RESERVED & options.keys())
+    if taken:
+        raise InvalidRequestError(
+            f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
+            "give what has an argument of its own by that"
+        )
 
 
 @dataclass(kw_only=True)
@@ -417,12 +528,7 @@ def chat_texts(
     """
     checked = ChatOptions(**options)
     more = dict(checked.chat_template_kwargs or {})
-    taken = sorted(_RESERVED & more.keys())
-    if taken:
-        raise InvalidRequestError(
-            f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
-            "give what has an argument of its own by that"
-        )
+    check_template_options(more)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidRequestError(
             "messages must be a list of dicts with role and content, or a list of such lists, got "

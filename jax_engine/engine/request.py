@@ -12,12 +12,14 @@ from functools import cache
 from typing import Any
 
 from jax_engine.checks import check_integer, check_number, shown
+from jax_engine.config.reasoning_markers import ReasoningMarkers
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.masks import ConstraintBuilder, replay_trace
 from jax_engine.engine.pooling import PooledParams, PooledResults
+from jax_engine.engine.prompt_embeds import EmbedsForm
 from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
@@ -132,6 +134,7 @@ def outputs_of(updates: Iterable[RequestUpdate]) -> list[AnyRequestOutput]:
 
 
 _MOST = 2**63 - 1  # the largest priority
+NO_TOKEN_ID = -1  # in place of the tokens of embeddings, where markers are looked for
 logger = logging.getLogger("jax_engine")
 
 
@@ -139,10 +142,13 @@ class RequestChecks:
     """The checks that need to know the model.
 
     Args:
-        vocab_size: Of the model's logits, padding included.
+        vocab_size: Width of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
         max_logprobs: Most log-probabilities per token; -1: the whole vocabulary.
         speculation: The engine's; None if it does not speculate.
+        token_types: How many types of tokens the model knows.
+        embeds: How embeddings are taken in place of tokens; None: they are refused.
+        reasoning: What the model writes around its reasoning; None: it is not known.
 
     Attributes:
         text_length: Knows texts that cannot fit; None without a tokenizer.
@@ -156,15 +162,18 @@ class RequestChecks:
         eos_token_ids: frozenset[int],
         max_logprobs: int,
         speculation: SpeculativeConfig | None = None,
+        token_types: int = 0,
+        reasoning: ReasoningMarkers | None = None,
+        embeds: EmbedsForm | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._token_types, self._embeds = tokenizer, token_types, embeds
         self.text_length = None if tokenizer is None else TextLength(tokenizer, max_model_len)
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
         self._max_logprobs = vocab_size if max_logprobs == -1 else max_logprobs
         self._speculation = speculation
-        self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
+        self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids, reasoning)
 
     def check(
         self,
@@ -191,24 +200,28 @@ class RequestChecks:
         own.__post_init__()
         self._check_text(prompt, own)
         predicted = 0 if self._speculation is None else self._max_model_len
-        parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size, predicted)
+        sizes = self._vocab_size, predicted, self._token_types
+        parsed = parse_prompt(prompt, self._tokenizer, *sizes, self._embeds)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
         _check_length(own, len(parsed.token_ids))
+        check_embeds(parsed, own)
         replay_trace(own, len(parsed.token_ids), self._max_model_len)
         self._check_tokens(own)
         self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
-        guesses = max_drafts(own, self._speculation)
+        guesses = max_drafts(own, self._speculation) if parsed.embeds is None else 0
+        ids = parsed.token_ids if parsed.embeds is None else [NO_TOKEN_ID] * len(parsed.token_ids)
         group = SequenceGroup(
             request_id,
             parsed.token_ids,
             own,
             eos_token_ids=self._eos_token_ids,
             cache_salt=parsed.cache_salt,
-            constraints=self._constraints.build(own),
+            constraints=self._constraints.build(own, ids),
             max_drafts=guesses,
             prediction=PredictedText.of(parsed.prediction) if guesses else None,
             adapter=adapter,
+            prompt_embeds=parsed.embeds,
         )
         results: Results | PooledResults
         if isinstance(own, PooledParams):
@@ -256,10 +269,24 @@ class RequestChecks:
                 )
 
 
+def check_embeds(prompt: Prompt, params: SamplingParams | PoolingParams) -> None:
+    """
+    Raises:
+        InvalidRequestError: Log-probabilities of tokens are asked for, and the prompt has none.
+    """
+    wanted = getattr(params, "prompt_logprobs", None)
+    if prompt.embeds is not None and wanted is not None:
+        raise InvalidRequestError(
+            f"prompt_logprobs must be None with prompt_embeds, got {wanted}: such a prompt has no "
+            "tokens"
+        )
+
+
 def max_drafts(params: SamplingParams, speculation: SpeculativeConfig | None) -> int:
     """The most drafts of each of a request's sequences in a step.
 
-    None are made where the user's own code sees each draw: it would see wrong ones.
+    None are made where the user's own code sees each draw: it would see wrong ones. Nor are any
+    for a prompt of embeddings, of which drafters know nothing.
 
     Raises:
         InvalidRequestError: A beam search asks for them.

@@ -10,9 +10,10 @@ So requests that share a prompt gather on one engine until its queue costs more 
 prompt once more on another one. The router asks no engine: it knows what it has sent where.
 """
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+
+from jax_engine.engine.known_blocks import KnownBlocks
 
 RUNNING_TOKENS = 64
 
@@ -24,12 +25,12 @@ class _Load:
     Attributes:
         pending: For each open request without an output, the tokens to compute for it.
         num_open: Requests that have not ended.
-        blocks: The hashes of prompts' blocks that it should have cached, oldest first.
+        blocks: The hashes of prompts' blocks that it should have cached.
     """
 
+    blocks: KnownBlocks
     pending: dict[str, int] = field(default_factory=dict)
     num_open: int = 0
-    blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
     @property
     def tokens(self) -> int:
@@ -47,7 +48,7 @@ class RequestRouter:
 
     def __init__(self, num_engines: int, block_size: int, num_blocks: int) -> None:
         self._block_size, self._num_blocks = block_size, num_blocks
-        self._loads = [_Load() for _ in range(num_engines)]
+        self._loads = [_Load(KnownBlocks(num_blocks)) for _ in range(num_engines)]
         self._engine_of: dict[str, int] = {}
 
     def choose(self, name: str, token_ids: Sequence[int], salt: Hashable) -> int:
@@ -58,14 +59,14 @@ class RequestRouter:
             salt: Prompts of another salt share no block with this one.
         """
         blocks = self._hashes(token_ids, salt)
-        left = [len(token_ids) - self._block_size * _known(one, blocks) for one in self._loads]
+        left = [len(token_ids) - self._block_size * one.blocks.first(blocks) for one in self._loads]
         costs = [load.tokens + own for load, own in zip(self._loads, left, strict=True)]
         engine = costs.index(min(costs))
         load = self._loads[engine]
         load.pending[name] = left[engine]
         load.num_open += 1
         self._engine_of[name] = engine
-        self._remember(load, blocks)
+        load.blocks.add(blocks)
         return engine
 
     def has_output(self, name: str) -> None:
@@ -93,23 +94,3 @@ class RequestRouter:
             before = hash((before, *token_ids[start : start + size]))
             found.append(before)
         return found
-
-    def _remember(self, load: _Load, blocks: list[int]) -> None:
-        """The engine will have these blocks; it then lacks those that are unused for longest.
-
-        Blocks at a prompt's end are given up before those in front of them, without which they
-        could not be found.
-        """
-        for one in reversed(blocks):
-            load.blocks[one] = None
-            load.blocks.move_to_end(one)
-        while len(load.blocks) > self._num_blocks:
-            load.blocks.popitem(last=False)
-
-
-def _known(load: _Load, blocks: list[int]) -> int:
-    """How many of a prompt's first blocks an engine should have."""
-    for count, one in enumerate(blocks):
-        if one not in load.blocks:
-            return count
-    return len(blocks)

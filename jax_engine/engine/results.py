@@ -318,7 +318,7 @@ class Results:
         if sample is None:
             maker = None
             if self._tokenizer is not None:
-                maker = SequenceText(self._tokenizer, self._prompt.token_ids, self._params)
+                maker = SequenceText(self._tokenizer, self._prompt.known_ids, self._params)
             logprobs = LogprobLists() if self._gives_logprobs else None
             sample = self._samples[seq.index] = _Sample(maker, logprobs)
         return sample

@@ -18,7 +18,7 @@ def build(settings: tuple[Any, Any, list[int]], folders: Folders) -> tuple[Any, 
 
     Args:
         settings: The engine's, the `ProcessRank` of this process among several, and its cores.
-        folders: Of its sockets, and of those of the next stage.
+        folders: Folders of its sockets, and of those of the next stage.
     """
     config, seat, cores = settings
     bind_to_cores(cores)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Float, Int32
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
@@ -71,11 +71,13 @@ def request_setup(
     params: SamplingParams,
     seed: int,
     eos_token_ids: frozenset[int],
+    token_type_ids: list[int] | None = None,
+    embeds: Float[np.ndarray, "n E"] | None = None,
 ) -> RequestSetup:
     """Packs a request's parameters; sample i draws with `derive_seed(seed, i)`.
 
     Args:
-        number: See `RequestSetup`.
+        number, token_type_ids, embeds: See `RequestSetup`.
     """
     rows = [sampling_row(params, derive_seed(seed, i)) for i in range(params.num_samples)]
     bias = params.logit_bias or {}
@@ -95,7 +97,12 @@ def request_setup(
         prompt_logprobs=params.prompt_logprobs,
         pooling=pooling is not None,
         token_states=pooling is not None and pooling.needs_tokens,
-        is_special=params.needs_logits or params.prompt_logprobs is not None or pooling is not None,
+        token_type_ids=token_type_ids,
+        embeds=embeds,
+        is_special=params.needs_logits
+        or params.prompt_logprobs is not None
+        or pooling is not None
+        or embeds is not None,
     )
 
 
@@ -193,8 +200,11 @@ class RunningRequests:
         added.append(request)
         self._scheduler.add_group(group)
         self.requests[request_id] = self._unplanned[request_id] = request
-        prompt = request.prompt.token_ids
-        self._pipeline.open(request_setup(group.number, prompt, params, seed, self._eos_token_ids))
+        prompt, ends = request.prompt, self._eos_token_ids
+        more = prompt.token_type_ids, prompt.embeds
+        self._pipeline.open(
+            request_setup(group.number, prompt.token_ids, params, seed, ends, *more)
+        )
         if request.timeout is not None:
             self.deadlines.add(request_id, arrival + request.timeout)
         self._num_added += 1

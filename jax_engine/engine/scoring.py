@@ -34,7 +34,7 @@ def reranker_prompts(
     template: str | None,
     options: TokenizationOptions = _PLAIN,
 ) -> list[PromptInput]:
-    """Joins each pair to one prompt of token ids.
+    """Joins each pair to one prompt of token ids, with their types if the model knows types.
 
     Raises:
         RequestTooLargeError: A text cannot fit, and it is not to be cut.
@@ -53,25 +53,40 @@ def reranker_prompts(
             for text in filter(None, map(prompt_text, (one, other))):
                 engine.text_length.check(text, room=0)
         special = options.add_special_tokens
-        if template is None:
-            ids = _joined(engine, one, other, special)
+        if template is not None:
+            prompts.append(options.cut(_templated(engine, one, other, template, special)))
         else:
-            ids = _templated(engine, one, other, template, special)
-        prompts.append(options.cut(ids))
+            prompts.append(_joined(engine, one, other, special, options))
     return prompts
 
 
 def _joined(
-    engine: "LLMEngine", left: PromptInput, right: PromptInput, add_special_tokens: bool
-) -> list[int]:
+    engine: "LLMEngine",
+    left: PromptInput,
+    right: PromptInput,
+    add_special_tokens: bool,
+    options: TokenizationOptions,
+) -> PromptInput:
     """Joins two texts as the tokenizer joins pairs; token ids are concatenated."""
+    types = (engine.model_config.spec.token_types or 0) > 1
     if isinstance(left, str) and isinstance(right, str) and engine.tokenizer is not None:
         encode = engine.tokenizer.backend.encode
-        ids: list[int] = encode(left, right, add_special_tokens=add_special_tokens).ids
-        return ids
+        found = encode(left, right, add_special_tokens=add_special_tokens)
+        keeps = add_special_tokens and options.cuts and engine.model_config.spec.is_encoder
+        around = engine.tokenizer.around if keeps else (0, 0)
+        ids, of_tokens = (options.cut(one, around) for one in (found.ids, found.type_ids))
+        return with_token_types(ids, of_tokens, types)
     vocab_size = engine.model_config.vocab_size
-    first, second = (parse_prompt(one, engine.tokenizer, vocab_size) for one in (left, right))
-    return first.token_ids + second.token_ids
+    first, second = (
+        parse_prompt(one, engine.tokenizer, vocab_size).token_ids for one in (left, right)
+    )
+    both = [0] * len(first) + [1] * len(second)
+    return with_token_types(options.cut(first + second), options.cut(both), types)
+
+
+def with_token_types(ids: list[int], types: list[int], is_known: bool) -> PromptInput:
+    """A prompt of these ids, with their types where the model knows types."""
+    return {"prompt_token_ids": ids, "token_type_ids": types} if is_known else ids
 
 
 def _templated(
@@ -104,7 +119,7 @@ def whole_pair_scored(output: PoolingRequestOutput) -> ScoringRequestOutput:
 
 def compared(a: PoolingRequestOutput, b: PoolingRequestOutput) -> ScoringRequestOutput:
     """The cosine of two embeddings; of token embeddings, the sum over `a` of the best cosine."""
-    first, second = _unit(a.outputs.data), _unit(b.outputs.data)
+    first, second = unit(a.outputs.data), unit(b.outputs.data)
     if not (first.size and second.size):
         score = 0.0
     elif first.ndim == 2:
@@ -119,5 +134,6 @@ def _output(name: str, score: float, ids: list[int], finished: bool) -> ScoringR
     return ScoringRequestOutput(name, ScoringOutput(score), ids, finished)
 
 
-def _unit(vectors: np.ndarray) -> Any:
+def unit(vectors: np.ndarray) -> Any:
+    """Vectors of length 1, those of length 0 as they are."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -13,7 +13,7 @@ prefix cache do.
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.adapter_slots import AdapterSlots
@@ -22,12 +22,14 @@ from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.device_settings import resolve_cache_dtype
 from jax_engine.engine.pipeline import TakenStep
 from jax_engine.engine.request import Request
+from jax_engine.kv_store.folder_store import FolderStore, StoreStats
 from jax_engine.step import PreemptionCosts
 
 
 @dataclass
 class Metric:
-    """
+    """A metric: its name and its labels.
+
     Attributes:
         name: vLLM's name.
         labels: The model, and labels that tell metrics of one name apart.
@@ -124,6 +126,7 @@ class EngineStats:
             preemption.
         guided_seconds: Host time spent on computing allowed tokens (constraints), most of it while
             the device computes.
+        kv_cache_dir: What went into the folder `kv_cache_dir` and came from it; None without one.
     """
 
     num_waiting: int
@@ -145,13 +148,14 @@ class EngineStats:
     num_swapped_out: int
     preemption_costs: PreemptionCosts | None
     guided_seconds: float = 0.0
+    kv_cache_dir: StoreStats | None = None
 
 
 class StatsRecorder:
-    """Counts step by step; reads gauges from the scheduler on demand."""
+    """Counts step by step; reads gauges from the scheduler, and from the store, on demand."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, store: FolderStore | None = None) -> None:
+        self._scheduler, self._store = scheduler, store
         self._num_steps = 0
         self._num_tokens = 0
         self._peak_used = 0
@@ -194,6 +198,7 @@ class StatsRecorder:
             num_recomputed=preemptions["recompute"],
             num_swapped_out=preemptions["swap"],
             preemption_costs=scheduler.preemption_costs,
+            kv_cache_dir=None if self._store is None else replace(self._store.stats),
         )
 
 
@@ -211,7 +216,10 @@ SETTINGS = (
 
 
 def cache_config_info(config: EngineConfig, num_gpu_blocks: int, max_model_len: int) -> Gauge:
-    """vLLM's gauge of 1. `kv_cache_max_concurrency`: how many requests of full length fit."""
+    """vLLM's gauge whose labels are the settings of the KV cache; its value is 1.
+
+    `kv_cache_max_concurrency` is how many requests of full length fit.
+    """
     size = num_gpu_blocks * config.block_size
     labels = {name: str(getattr(config, name)) for name in SETTINGS}
     labels |= {
@@ -299,6 +307,7 @@ LIMITS = {
     "iteration_tokens_total": STEP_TOKENS,
 }
 TOTALS = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
+EXTERNAL = ("external_prefix_cache_queries", "external_prefix_cache_hits")
 DRAFTS = (
     "spec_decode_num_drafts",
     "spec_decode_num_draft_tokens",
@@ -325,7 +334,10 @@ class RequestRecorder:
         group = request.group
         if group.reads_cache:
             self._totals["prefix_cache_queries"] += group.prompt_len
-            self._totals["prefix_cache_hits"] += group.num_cached_tokens or 0
+            found, loaded = group.num_cached_tokens or 0, group.num_loaded_tokens
+            self._totals["prefix_cache_hits"] += found - loaded
+            self._totals["external_prefix_cache_queries"] += group.prompt_len - found + loaded
+            self._totals["external_prefix_cache_hits"] += loaded
 
     def take_step(self, num_tokens: int, taken: TakenStep, now: float) -> None:
         """Takes a step that gave its tokens at `now`."""
@@ -405,7 +417,24 @@ class RequestRecorder:
                 for one, count in ((reason, self._reasons[reason]) for reason in REASONS)
             ),
             *self._of_drafts(labels),
+            *self._of_folder(stats.kv_cache_dir, labels),
             *(seen.histogram(f"vllm:{name}", labels) for name, seen in self._seen.items()),
+        ]
+
+    def _of_folder(self, found: StoreStats | None, labels: dict[str, str]) -> list[Metric]:
+        """None of an engine without `kv_cache_dir`; the last two names are not vLLM's."""
+        if found is None:
+            return []
+        counted = {
+            **{f"vllm:{name}": self._totals[name] for name in EXTERNAL},
+            "vllm:kv_offload_load_bytes": found.bytes_loaded,
+            "vllm:kv_offload_store_bytes": found.bytes_stored,
+            "vllm:kv_offload_stores_skipped": found.stores_skipped,
+            "jax_engine:kv_cache_dir_failures": found.failures,
+        }
+        return [
+            *(Counter(name, labels, value) for name, value in counted.items()),
+            Gauge("jax_engine:kv_cache_dir_bytes", labels, found.num_bytes),
         ]
 
     def _of_drafts(self, labels: dict[str, str]) -> list[Metric]:

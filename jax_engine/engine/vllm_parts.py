@@ -30,8 +30,8 @@ from jax_engine.engine.build import EngineParts
 from jax_engine.engine.device_settings import resolve_dtype
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.models.checkpoints.checkpoint import tensor_source
-from jax_engine.models.checkpoints.file_schema import read_json
-from jax_engine.models.checkpoints.resolve import INDEX
+from jax_engine.models.checkpoints.mistral_params import read_fields
+from jax_engine.models.checkpoints.weight_layouts import INDEX
 from jax_engine.models.hf_fields import overridden
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.weights.tensor_source import TensorSource
@@ -72,7 +72,8 @@ def _hf_config(engine: EngineParts) -> SimpleNamespace:
     """The fields of config.json; of a GGUF file, which has none, only the labels."""
     raw: dict[str, Any] = {}
     if engine.model_source.is_dir():
-        raw = overridden(read_json(engine.model_source / "config.json"), engine.config.hf_overrides)
+        fields = read_fields(engine.model_source, engine.config.config_format)
+        raw = overridden(fields, engine.config.hf_overrides)
     labels = () if engine.head is None else engine.head.config.labels
     return SimpleNamespace(**{**raw, "id2label": dict(enumerate(labels))})
 

@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError, need
 from jax_engine.guided.guide import Guide, reason_in, reason_of
 from jax_engine.guided.json_schema import check_ends, check_schema, check_schemas_of, closed
+from jax_engine.guided.lark_grammar import Lark, in_slashes, quoted
+from jax_engine.guided.structural_tag import BadTag, lark_of
 from jax_engine.sampling_params import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -30,7 +32,7 @@ class GuideCompiler:
     """Makes the guides of one engine's requests.
 
     Args:
-        vocab_size: Of the model's logits, padding included.
+        vocab_size: Width of the model's logits, padding included.
         eos_token_ids: Tokens that end a complete output; those unknown to the tokenizer are left
             out.
     """
@@ -61,8 +63,10 @@ class GuideCompiler:
                 "structured_outputs end with an end-of-sequence token, but the model has none"
             )
         need("llguidance", "structured_outputs")
-        plain = params.grammar is not None and "%json" not in params.grammar
-        return Guide(self._compile(grammar_of(params), MAX_ITEMS_IN_ROW if plain else None))
+        grammar = grammar_of(params, self._tokenizer)
+        written = params.grammar is not None or params.structural_tag is not None
+        plain = written and "%json" not in grammar
+        return Guide(self._compile(grammar, MAX_ITEMS_IN_ROW if plain else None))
 
     def _compile_grammar(self, grammar: str, max_items_in_row: int | None) -> "LLMatcher":
         from llguidance import LLMatcher, LLParserLimits
@@ -102,13 +106,18 @@ def _asked_for_a_token(matcher: "LLMatcher") -> "LLMatcher":
 def check_size(params: StructuredOutputsParams) -> None:
     """Refuses a grammar of more than MAX_GRAMMAR_SIZE symbols; schemas and the like may be larger.
 
+    Those within a structural tag are checked one by one.
+
     Raises:
         InvalidRequestError: It is too large, or invalid.
         MissingPackageError: The `llguidance` package is not installed.
     """
-    if params.grammar is None:
+    if params.grammar is None and params.structural_tag is None:
         return
     need("llguidance", "structured_outputs")
+    if params.structural_tag is not None:
+        _tag_rule(Lark(None), params, check=check_size)
+        return
     from llguidance import LLMatcher, LLParserLimits
 
     limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SIZE, initial_lexer_fuel=LEXER_FUEL)
@@ -117,8 +126,55 @@ def check_size(params: StructuredOutputsParams) -> None:
         raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason_in(found)}")
 
 
-def grammar_of(params: StructuredOutputsParams) -> str:
+def rule_of(lark: Lark, params: StructuredOutputsParams) -> str:
+    """The rule of the outputs that a request's grammar allows, within another grammar.
+
+    Raises:
+        InvalidRequestError: As `grammar_of`.
+    """
+    if params.structural_tag is not None:
+        return _tag_rule(lark, params)
+    if params.json is not None:
+        schema = json.loads(params.json) if isinstance(params.json, str) else params.json
+        return lark.rule(f"%json {json.dumps(closed(schema))}")
+    if params.json_object:
+        return lark.rule('%json {"type": "object"}')
+    if params.choice is not None:
+        return lark.rule(" | ".join(map(quoted, params.choice)))
+    if params.regex is not None:
+        return lark.rule(lark.terminal(f"/{in_slashes(params.regex)}/"))
+    return lark.rule("%lark {\n" + grammar_of(params) + "\n}")  # EBNF becomes Lark
+
+
+def _tag_rule(
+    lark: Lark,
+    params: StructuredOutputsParams,
+    check: Callable[[StructuredOutputsParams], None] = lambda _: None,
+) -> str:
+    """The rule of a structural tag.
+
+    Args:
+        check: Is told of each grammar in it.
+    """
+
+    def inner(lark: Lark, text: str) -> str:
+        grammar = StructuredOutputsParams(grammar=text)
+        check(grammar)
+        return rule_of(lark, grammar)
+
+    assert params.structural_tag is not None
+    try:
+        return lark_of(params.structural_tag, lark, inner)
+    except (BadTag, RecursionError) as error:
+        message = f"structured_outputs must be a valid structural tag: {reason_in(str(error))}"
+        raise InvalidRequestError(message) from error
+
+
+def grammar_of(params: StructuredOutputsParams, tokenizer: Tokenizer | None = None) -> str:
     """The request's grammar in llguidance's own form.
+
+    Args:
+        tokenizer: Knows which markers of a structural tag are tokens; None: none is.
 
     Raises:
         InvalidRequestError: The schema is not JSON or never ends, or the grammar cannot be read.
@@ -126,6 +182,9 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     from llguidance import grammar_from
 
     try:
+        if params.structural_tag is not None:
+            lark = Lark(tokenizer)
+            return grammar_from("lark", lark.text(_tag_rule(lark, params)))
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json
             check_schema(schema)

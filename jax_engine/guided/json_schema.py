@@ -333,6 +333,6 @@ def _shares(schema: Any) -> bool:
         return True
     if "properties" in schema and any(name in schema for name in _BESIDE_PROPERTIES):
         return True
-    below = [schema[name] for name in (*_ONE, *_LISTS) if name in schema]
+    below = [schema[name] for name in {*_ONE, *_LISTS} if name in schema]  # `items` is in both
     named = [schema[name] for name in _NAMED if isinstance(schema.get(name), dict)]
     return any(map(_shares, below)) or any(_shares(list(one.values())) for one in named)

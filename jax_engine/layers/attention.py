@@ -15,7 +15,7 @@ from jax_engine.layers.rotary import angles_of, apply_rotary
 from jax_engine.model_spec import AttentionSpec
 from jax_engine.parallel.collectives import heads_of_all, own_part
 from jax_engine.weights.format import WeightFormat
-from pallas_kernels import paged_attention, write_kv
+from pallas_kernels import bidirectional_attention, paged_attention, write_kv
 
 
 class LayerNumbers(NamedTuple):
@@ -104,26 +104,29 @@ class Attention(nnx.Module):  # type: ignore[misc]
         batch: Batch,
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
-        """Norms queries and keys, and rotates them by their positions."""
-        q, k = self._normed(q, k, batch)
+        """Norms queries and keys, and rotates them by their positions, in the model's order."""
+        norm = self.spec.head_norm
+        if norm is not None and not norm.rotated_first:
+            q, k = self._normed(q, k, batch)
         with jax.named_scope("rotary"):
             angles = angles_of(self.spec, batch.angles, numbers.rope)
             if angles is not None:
                 q, k = apply_rotary(q, angles), apply_rotary(k, angles)
+        if norm is not None and norm.rotated_first:
+            q, k = self._normed(q, k, batch)
         return grow(q, self.spec, batch), k
 
     def _normed(
         self, q: Float[Array, "T H D"], k: Float[Array, "T K D"], batch: Batch
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
-        """After the norms, if there are some.
+        """After the norms.
 
         A norm over all heads together adds up the squares of all devices' heads. Each device does
         so in the order of one device: queries and keys are short beside the sums that devices send
         each other, and a sum of their sums of squares would have other bits.
         """
         spec = self.spec
-        if self.q_norm is None or self.k_norm is None:
-            return q, k
+        assert self.q_norm is not None and self.k_norm is not None
         if spec.shared_by == 1 or not self.q_norm.spec.whole:
             return self.q_norm(q, batch), self.k_norm(k, batch)
         q, k = heads_of_all(q, k, spec.shared_by, spec.kv_copies)
@@ -140,23 +143,38 @@ def attend(
     kv_cache: Shaped[Array, "L kv N K B D"],
     numbers: LayerNumbers,
 ) -> tuple[Float[Array, "T H D"], Shaped[Array, "L kv N K B D"]]:
-    """Writes keys and values to a layer's cache, then attends as the specification says."""
+    """Writes keys and values to a layer's cache, then attends as the specification says.
+
+    An encoder's layer, which sees whole sequences, leaves the cache as it is.
+    """
     q, k, v = qkv
     layer, scales = numbers.cache_layer, batch.kv_scales
+    sequences = batch.sequences if spec.chunk is None else batch.chunks[spec.chunk]
     slopes = spec.alibi_slopes
     window = spec.window if numbers.window is None else numbers.window
     assert not isinstance(window, tuple)
+    scale = spec.query_dim**-0.5 if spec.scale is None else spec.scale
+    if not spec.causal:
+        assert v is not None, "encoders have no latents"
+        with jax.named_scope("attention"):
+            # The projection's own order: XLA leaves it where it is.
+            joined, heads = jnp.concatenate((q, k, v), axis=1), spec.num_heads
+            starts = batch.sequences.query_start_loc
+            whole = bidirectional_attention(
+                joined, starts, num_heads=heads, scale=scale, window=window
+            )
+        return whole, kv_cache
     with jax.named_scope("kv_write"):
         kv_cache = write_kv(kv_cache, k, v, batch.slot_mapping, layer=layer, kv_scales=scales)
     with jax.named_scope("attention"):
         out: Array = paged_attention(
             q,
             kv_cache,
-            batch.block_tables,
-            batch.context_lens,
-            batch.query_start_loc,
+            sequences.block_tables,
+            sequences.context_lens,
+            sequences.query_start_loc,
             layer=layer,
-            scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
+            scale=scale,
             window=window,
             soft_cap=spec.soft_cap,
             alibi_slopes=None
@@ -164,8 +182,8 @@ def attend(
             else own_part(jnp.asarray(slopes, jnp.float32), spec.shared_by),
             sinks=None if sinks is None else sinks[...],
             kv_scales=scales,
-            prompt_lens=batch.prompt_lens,
-            metadata=batch.metadata,
+            prompt_lens=sequences.prompt_lens,
+            metadata=sequences.metadata,
         )
     return out, kv_cache
 

@@ -21,7 +21,6 @@ from jax_engine.operations import device_operations
 from jax_engine.operations.equal_bits import in_whole_vectors
 from jax_engine.parallel.collectives import (
     added,
-    in_tree,
     in_turn,
     on_first,
     share_of_rows,
@@ -30,6 +29,7 @@ from jax_engine.parallel.collectives import (
 )
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots, rows_that_choose
+from pallas_kernels.tree_sum import in_tree
 
 
 class Router(nnx.Module):  # type: ignore[misc]
@@ -82,6 +82,8 @@ class Router(nnx.Module):  # type: ignore[misc]
         weights = jnp.take_along_axis(scores, experts, axis=-1)
         if spec.scores == "chosen_softmax":
             weights = device_operations().softmax(weights)
+        elif spec.scores == "chosen_sigmoid":
+            weights = in_whole_vectors(jax.nn.sigmoid, weights)
         if spec.renormalise:
             weights = weights / (in_order(weights, axis=-1)[..., None] + 1e-20)
         return experts, weights * spec.scaling
@@ -134,6 +136,15 @@ def sort_pairs(experts: Int[Array, "T k"], num_experts: int, num_tokens: Int[Arr
     return Sorted(order // top_k, starts, place.reshape(tokens, top_k))
 
 
+def of_pairs(
+    weights: Float[Array, "T k"], pairs: Sorted, dtype: jnp.dtype
+) -> Float[Array, "pairs 1"]:
+    """The weight of each pair, in the order of the pairs."""
+    flat = weights.astype(dtype).reshape(-1)
+    placed = jnp.zeros_like(flat).at[pairs.place.reshape(-1)].set(flat, mode="promise_in_bounds")
+    return placed[:, None]
+
+
 class ExpertLinear(nnx.Module):  # type: ignore[misc]
     """A matrix for each expert.
 
@@ -174,6 +185,8 @@ class ExpertLinear(nnx.Module):  # type: ignore[misc]
 
 class Experts(nnx.Module):  # type: ignore[misc]
     """The sum of the chosen experts' outputs, each times its weight, and of a shared network.
+
+    The weight is a factor of the expert's input in models that say so.
 
     Attributes:
         gate_up: [2F, E] for each expert of each layer: the gate's rows, then those of up.
@@ -218,6 +231,8 @@ class Experts(nnx.Module):  # type: ignore[misc]
             pairs = sort_pairs(own, self.spec.held, batch.num_tokens)
         with jax.named_scope("experts"):
             rows, activation = x[pairs.token], self.spec.expert.activation
+            if self.spec.scaled_input:
+                rows, weights = rows * of_pairs(weights, pairs, x.dtype), jnp.ones_like(weights)
             adapted = self._adapted(pairs, batch)
             low = self.gate_up.low_rank(rows, adapted, layer)
             hidden = self.gate_up.weight.format.grouped_gated_matmul(

@@ -30,7 +30,7 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
     Over several devices heads are cut; each device makes and caches all latents.
 
     In shapes, C is the size of the latent, R that of the rotated part, and Q that of a head's
-    query: of its part that is not rotated, "plain", and R.
+    query, which has a part that is not rotated, "plain", and R.
 
     Attributes:
         down: Weight [q + C + R, E] for each layer: the rows of the queries' latent (of the queries,

@@ -199,5 +199,5 @@ def _of_one(positions: Int[Array, " T"], rope: RopeConfig | None, rotated: int) 
 
 
 def _growth(positions: Int[Array, " T"], growth: QueryGrowth) -> Float[Array, "T 1 1"]:
-    periods = (positions // growth.length).astype(jnp.float32)
+    periods = ((positions + growth.first) // growth.length).astype(jnp.float32)
     return (1 + growth.beta * in_whole_vectors(jnp.log1p, periods))[:, None, None]

@@ -395,7 +395,7 @@ class SlotsOfDevice:
     """How the slots of one leaf are cut.
 
     Attributes:
-        layout: Of one device's slots.
+        layout: Layout of one device's slots.
         cut: None: each device has all of them.
     """
 

@@ -264,7 +264,7 @@ def _stamp(place: Path) -> Stamp:
     """What the files at a path look like; of those that are not there nothing."""
     if not place.is_dir():
         return (_file_stamp(place),)
-    return tuple(_file_stamp(place / name) for name in (FILE, WEIGHTS, *TOKENIZER_FILES))
+    return tuple(_file_stamp(place / name) for name in (FILE, *WEIGHTS, *TOKENIZER_FILES))
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:

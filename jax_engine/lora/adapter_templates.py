@@ -20,7 +20,14 @@ from jax_engine.tokenization.tokenizer import (
 from jax_engine.tokenization.tokenizer_fields import described_tokens
 
 # The files that have all tokens; the others add to them.
-_WHOLE = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "qwen.tiktoken")
+_WHOLE = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "qwen.tiktoken",
+    "tekken.json",
+)
 _MORE = ("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json", "merges.txt")
 TOKENIZER_FILES = _WHOLE + _MORE
 MAX_KNOWN = 64  # sets of files that are remembered to suit the model

@@ -1,7 +1,7 @@
 """An adapter's tensors before they are read, and the adapter made of them.
 
-They come from a safetensors file, or from arrays. Each has its place in a module, or the load is
-refused. Names, shapes and ranks are checked before any number is read.
+They come from a file of safetensors or of PyTorch's, or from arrays. Each has its place in a
+module, or the load is refused. Names, shapes and ranks are checked before any number is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,8 @@ from jax_engine.errors import WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.modules import Module, Modules
 from jax_engine.models.checkpoints.file_schema import short
-from jax_engine.models.checkpoints.safetensors_loader import DTYPES, SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
+from jax_engine.models.checkpoints.stored_dtypes import DTYPES
 from jax_engine.weights.tensor_source import all_finite
 
 # What numbers are held as. Those of float64 are rounded: no adapter is trained so finely.
@@ -54,8 +55,8 @@ class Stored(NamedTuple):
 
 
 def stored_in_file(path: Path) -> dict[str, Stored]:
-    """The tensors of a safetensors file, whose header alone is read. Raises WeightsError."""
-    source = SafetensorsSource(path)
+    """The tensors of a file, of which only what describes them is read. Raises WeightsError."""
+    source = FilesSource(path)
 
     def one(name: str) -> Stored:
         kind, where = source.dtype(name), source.describe(name)

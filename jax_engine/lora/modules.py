@@ -20,7 +20,14 @@ import jax.numpy as jnp
 from jax_engine.models.leaves import abstract_leaves, transforms_of
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.model_loader import abstract_decoder
-from jax_engine.weights.transforms import Heads, Transform, Transpose, UnitRows, transform_of
+from jax_engine.weights.transforms import (
+    Heads,
+    Transform,
+    Transpose,
+    UnitColumns,
+    UnitRows,
+    transform_of,
+)
 
 HEAD, EMBEDDING = "lm_head", "embed"
 _WEIGHT = ".weight"
@@ -200,5 +207,8 @@ def is_turned(made_of: Transform) -> bool:
 
 
 def _is_normed(made_of: Transform) -> bool:
-    """Whether rows are normed when they are read (Baichuan 2's head): W + sBA would not be."""
-    return isinstance(made_of, UnitRows)
+    """Whether rows or columns are normed when they are read (heads of Baichuan 2, of Ling).
+
+    W + sBA would not be.
+    """
+    return isinstance(made_of, UnitRows | UnitColumns)

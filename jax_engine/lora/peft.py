@@ -60,7 +60,7 @@ class _Pair(NamedTuple):
     Attributes:
         parameter: its name.
         experts: for each expert the modules whose rows follow each other in it.
-        rank: of each expert.
+        rank: rank of each expert's adapter.
         turned: whether PEFT took the parameter's rows for its columns.
     """
 
@@ -215,7 +215,7 @@ def _modules_of(pair: _Pair, modules: Modules) -> Iterator[tuple[str, Stored]]:
             yield f"{PREFIX}{name}.lora_B.weight", b
 
 
-WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # the preferred one first
 _NAME = re.compile(
     r"base_model\.model\.(?P<module>.+)\.lora_"
     r"(?:(?P<part>[AB])\.(?P<kind>weight|bias)|embedding_(?P<embedding>[AB]))"
@@ -240,18 +240,13 @@ def read_folder(folder: Path, modules: Modules, max_lora_rank: int) -> Adapter:
         ConfigError: the configuration asks for what is not computed.
         WeightsError: a file is missing or torn, or its tensors do not fit the model or the limit.
     """
-    weights = folder / WEIGHTS
     if not (folder / FILE).is_file():
         raise WeightsError(f"{folder} has no {FILE}, which an adapter needs.")
     fields = peft_fields(read_json(folder / FILE), str(folder / FILE))
-    if not weights.is_file():
-        pickled = (
-            f"; {PICKLED} is a pickle, which can run any code and is never read"
-            if (folder / PICKLED).exists()
-            else ""
-        )
-        raise WeightsError(f"{folder} has no {WEIGHTS}{pickled}. Save it as safetensors.")
-    return _adapter(stored_in_file(weights), fields, modules, max_lora_rank)
+    weights = [folder / name for name in WEIGHTS if (folder / name).is_file()]
+    if not weights:
+        raise WeightsError(f"{folder} has no {' or '.join(WEIGHTS)}. Save it as safetensors.")
+    return _adapter(stored_in_file(weights[0]), fields, modules, max_lora_rank)
 
 
 def adapter_of_arrays(
@@ -361,7 +356,7 @@ def _check_selection(
         if chosen and given and name not in parts and not may_lack:
             raise WeightsError(
                 f"{FILE} selects the module {name}, but there are no tensors of it; found those of "
-                f"{len(parts)} modules. Is {WEIGHTS} whole?"
+                f"{len(parts)} modules. Is the file whole?"
             )
 
 

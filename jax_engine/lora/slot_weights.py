@@ -45,11 +45,12 @@ class AdapterSlots:
         model: with or without its weights.
         count: how many adapters are held; slots are numbered from 1.
         max_rank: the largest rank that a slot holds.
-        dtype: of activations.
+        dtype: dtype of activations.
 
     Attributes:
-        arrays: of all leaves, one after another: only their shapes until `make`. Steps that were
-            launched keep those that they got. Of several devices each array has all their parts.
+        arrays: arrays of all leaves, one after another: only their shapes until `make`. Steps that
+            were launched keep those that they got. With several devices each array has all their
+            parts.
     """
 
     def __init__(self, model: LoadedModel, count: int, max_rank: int, dtype: DTypeLike) -> None:

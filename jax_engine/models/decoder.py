@@ -1,4 +1,4 @@
-"""The one decoder of this engine, built from a specification.
+"""The one decoder of this engine, which is its encoder, too, built from a specification.
 
 Layers run in `lax.scan`, so the cost of compilation does not grow with depth. A group of layers
 is one scan over the repetitions of its pattern (`jax_engine/model_spec.py`): all weights at one
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jax_engine.layers.attention import Attention, LayerNumbers
 from jax_engine.layers.batch import Batch
@@ -39,6 +39,7 @@ from jax_engine.weights.low_rank import AdapterRows, LowRank, Slots
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
 Stream = tuple[Float[Array, "T E"], Float[Array, "T E"]]  # the first two: what a stage hands on
+Inputs = tuple[Float[Array, "T E"], Bool[Array, " T"]]
 EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, where others have one
 
 
@@ -72,6 +73,8 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     def __call__(self, carry: Carry, batch: Batch, numbers: LayerNumbers) -> Carry:
         x, residual, kv_cache = carry
         network: Any = self.experts if self.mlp is None else self.mlp
+        if self.spec.post_norm:
+            return self._post_normed(carry, network, batch, numbers)
         hidden, residual = _read(self.input_norm, x, residual, batch)
         x, kv_cache = self.attention(hidden, batch, kv_cache, numbers)
         x = self._output(self.attention_output_norm, x, batch)
@@ -84,6 +87,19 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         hidden, residual = _read(self.mlp_norm, x, residual, batch)
         x = network(hidden, batch, numbers.layer)
         return self._output(self.mlp_output_norm, x, batch), residual, kv_cache
+
+    def _post_normed(
+        self, carry: Carry, network: Any, batch: Batch, numbers: LayerNumbers
+    ) -> Carry:
+        """A layer whose norms are of sums. The stream is x; the residual, zeros, only passes by."""
+        x, residual, kv_cache = carry
+        assert self.attention_output_norm is not None and self.mlp_output_norm is not None
+        hidden = x.astype(residual.dtype)
+        x, kv_cache = self.attention(hidden, batch, kv_cache, numbers)
+        hidden, _ = self.attention_output_norm.add(x, hidden, batch)
+        x = network(hidden, batch, numbers.layer)
+        hidden, _ = self.mlp_output_norm.add(x, hidden, batch)
+        return hidden.astype(carry[0].dtype), residual, kv_cache
 
     def _output(
         self, norm: Norm | None, x: Float[Array, "T E"], batch: Batch
@@ -161,6 +177,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         embed: the embedding, or None.
         embed_norm: the norm of the embedding, or None.
         positions: [P, E], the table that is added to the embedding, or None.
+        token_types: the table of the types of tokens, which is added, too, or None.
         groups: one LayerStack for each group of the specification.
         lm_head: [V, E], or None if the embedding is also the head.
         tied_slots: What adapters add to such a head, in a step that may have some; else None.
@@ -179,6 +196,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         rows, norm = (spec.learned_positions, spec.embedding_norm) if begins else (None, None)
         lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
         self.positions = None if rows is None else Embedding(rows, spec.width, **lookup)
+        types = spec.token_types if begins else None
+        self.token_types = None if types is None else Embedding(types, spec.width, **lookup)
         self.embed_norm = None if norm is None else Norm(norm, spec.width)
         numbers = [spec.numbers(number, 0) for number in range(len(spec.groups))]
         firsts = [one.start - spec.first_layer for one in numbers]
@@ -190,7 +209,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         )
         self.norm = Norm(spec.norm, spec.width) if ends and spec.norm is not None else None
         head = functools.partial(Linear, spec.width, spec.vocab_share, bias=spec.head_bias)
-        self.lm_head = head(**matrices) if ends and not spec.tied else None
+        has_logits = ends and not (spec.tied or spec.is_encoder)
+        self.lm_head = head(**matrices) if has_logits else None
 
     def __call__(
         self,
@@ -202,9 +222,15 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         stream, kv_cache = self.run_layers(self.first_stream(token_ids, batch), batch, kv_cache)
         return self.read(stream, batch), kv_cache
 
-    def first_stream(self, token_ids: Int[Array, " T"], batch: Batch) -> Stream:
-        """What the first layer reads."""
-        embedded = self.embedded(token_ids, batch)
+    def first_stream(
+        self, token_ids: Int[Array, " T"], batch: Batch, inputs: Inputs | None = None
+    ) -> Stream:
+        """What the first layer reads.
+
+        Args:
+            inputs: Vectors in place of those of some tokens, and which tokens these are.
+        """
+        embedded = self.embedded(token_ids, batch, inputs)
         dtype = self.dtypes(embedded.dtype)[0]
         return embedded.astype(dtype), jnp.zeros_like(embedded)
 
@@ -226,18 +252,32 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         return _read(self.norm, *stream, batch)[0]
 
     @jax.named_scope("embed")
-    def embedded(self, token_ids: Int[Array, " T"], batch: Batch) -> Float[Array, "T E"]:
+    def embedded(
+        self, token_ids: Int[Array, " T"], batch: Batch, inputs: Inputs | None = None
+    ) -> Float[Array, "T E"]:
         """The vectors that the first layer reads, in a model or stage with an embedding."""
         assert self.embed is not None, "only the first stage is given token ids"
         embedded = self.embed(token_ids, batch.adapters)
+        if not self.spec.scales_inputs:
+            embedded = self._scaled(embedded)
+        if inputs is not None:
+            vectors, given = inputs
+            embedded = jnp.where(given[:, None], vectors.astype(embedded.dtype), embedded)
         if self.positions is not None:
-            embedded = embedded + self.positions(batch.positions)
-        if self.spec.embedding_factor != 1:
-            # Rounded to the dtype of the weights, as Gemma does with sqrt(E).
-            embedded = embedded * jnp.asarray(self.spec.embedding_factor, embedded.dtype)
+            embedded = embedded + self.positions(batch.positions + self.spec.first_position)
+        if self.token_types is not None:
+            assert batch.token_types is not None, "whoever makes the batch knows the model"
+            embedded = embedded + self.token_types(batch.token_types)
+        if self.spec.scales_inputs:
+            embedded = self._scaled(embedded)
         if self.embed_norm is not None:
             embedded = self.embed_norm(embedded, batch, embedded.dtype)
         return embedded
+
+    def _scaled(self, embedded: Float[Array, "T E"]) -> Float[Array, "T E"]:
+        """Rounded to the dtype of the weights, as Gemma does with sqrt(E)."""
+        factor = self.spec.embedding_factor
+        return embedded if factor == 1 else embedded * jnp.asarray(factor, embedded.dtype)
 
     @jax.named_scope("head")
     def compute_logits(

@@ -77,7 +77,7 @@ def check_fields(raw: Mapping[str, Any], family_fields: type[Any]) -> None:
         raise ConfigError(f"{FILE}: {name} {value!r} is not supported; known: {not value!r}.")
     own = {one.encode_name for one in msgspec.structs.fields(family_fields)}
     types = fields.layer_types or ()
-    check_layer_types(types)
+    check_layer_types(types, known=getattr(family_fields, "layer_kinds", (SLIDING, FULL)))
     if "layer_types" not in own and len(set(types)) > 1:
         raise ConfigError(
             f"{FILE}: layer_types {short(list(types))} is not supported for this architecture; "

@@ -17,6 +17,7 @@ from jax_engine.operations import coded_format, w8a8_format
 from jax_engine.parallel.cuts import Cut
 from jax_engine.weights.code_sources import RowsOfCodes, is_ordered, parts_of_rows
 from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.rounded_source import RoundedSource, Rounding
 from jax_engine.weights.tensor_source import CodesSource, TensorSource
 from jax_engine.weights.transforms import (
     Declaration,
@@ -25,6 +26,7 @@ from jax_engine.weights.transforms import (
     Transform,
     cuts_groups,
     elements,
+    moves_rows,
     transform_of,
 )
 from jax_engine.weights.w8a8 import W8A8
@@ -196,13 +198,40 @@ def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:
     Those are stacks of matrices, or of as many matrices as there are experts. So the choice of
     experts, matrices that latent attention takes apart by heads, embedding and head stay numbers.
     """
-    found = {}
-    for name, leaf in leaves.items():
-        part = leaf.declared.split(".")
-        axes = 4 if "experts" in part and "shared" not in part else 3
-        if leaf.format is not None and len(leaf.matrix.shape) == axes:
-            found[name] = w8a8_format(leaf.format)
-    return found
+    return {
+        name: w8a8_format(leaf.format)
+        for name, leaf in leaves.items()
+        if leaf.format is not None and _is_of_layers(leaf)
+    }
+
+
+def _is_of_layers(leaf: Leaf) -> bool:
+    """Whether a leaf is what products of layers take: a stack of matrices, or of experts'."""
+    part = leaf.declared.split(".")
+    axes = 4 if "experts" in part and "shared" not in part else 3
+    return leaf.format is not None and len(leaf.matrix.shape) == axes
+
+
+def rounded(
+    source: TensorSource,
+    leaves: Mapping[str, Leaf],
+    transforms: Mapping[str, Transform],
+    rounding: Rounding,
+) -> TensorSource:
+    """The source with those matrices of the layers as codes that only have their rows moved.
+
+    As in W8A8, the choice of experts, matrices that latent attention takes apart by heads,
+    embedding and head stay numbers.
+    """
+    names = {
+        tensor
+        for name, leaf in leaves.items()
+        if _is_of_layers(leaf)
+        for index, part, words in elements(transforms[name])
+        if moves_rows(part, len(leaf.element(index).shape) - 1)
+        for tensor, _ in part.tensors(leaf.element(index).shape, words)
+    }
+    return RoundedSource(source, names, rounding)
 
 
 def with_formats(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from jax_engine.errors import WeightsError
-from jax_engine.model_spec import ModelSpec
+from jax_engine.model_spec import Activation, ModelSpec
 from jax_engine.models.checkpoints.file_schema import Size, checked, read_json, short
 from jax_engine.pooling_params import PoolingType
 from jax_engine.weights.transforms import Declaration
@@ -107,9 +107,16 @@ def recipe_of_gguf(pooling_type: int | None) -> PoolingRecipe:
     return PoolingRecipe(found)
 
 
-def recipe_of_directory(directory: Path) -> PoolingRecipe:
-    """The recipe of a directory in Hugging Face layout. Raises WeightsError for a damaged file."""
-    recipe = PoolingRecipe()
+def recipe_of_directory(directory: Path, default: PoolingType = "LAST") -> PoolingRecipe:
+    """The recipe of a directory in Hugging Face layout.
+
+    Args:
+        default: the way of a model without such files.
+
+    Raises:
+        WeightsError: A file is damaged.
+    """
+    recipe = PoolingRecipe(default)
     if (directory / MODULES).exists():
         recipe = _of_modules(directory)
     elif (directory / POOLING).exists():
@@ -169,24 +176,99 @@ def _read[T](file: Path, schema: type[T]) -> T:
     return checked(raw, schema, str(file), WeightsError)
 
 
-HeadTask = Literal["classify", "token_classify"]
+HeadTask = Literal["classify", "token_classify", "token_embed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadLayers:
+    """From hidden states to scores: the names of an encoder's tensors, and what is between them.
+
+    Attributes:
+        scores: the matrix [C, E] that ends it; "": the one that a decoder's head consists of.
+        pooling: which of a prompt's states it reads, for "classify".
+        dense: a matrix [E, E] in front, or None.
+        inner: how many rows that has, if not E.
+        activation: what bends its output.
+        norm: a layer norm behind that, or None.
+        eps: added to the norm's mean square.
+    """
+
+    scores: str = ""
+    pooling: PoolingType = "LAST"
+    dense: str | None = None
+    inner: int | None = None
+    activation: Activation | Literal["tanh"] | None = None
+    norm: str | None = None
+    eps: float = 0.0
+
+    @property
+    def modules(self) -> list[str]:
+        """The names of all of its modules."""
+        return [name for name in (self.scores, self.dense, self.norm) if name]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRows:
+    """Rows of the output matrix that stand for a head.
+
+    Attributes:
+        tokens: Whose rows they are: ids, or tokens as the vocabulary writes them.
+        matrix: The name of the matrix [V, E] in the checkpoint.
+        is_difference: The only score is the second token's logit less the first one's.
+    """
+
+    tokens: tuple[str | int, ...]
+    matrix: str
+    is_difference: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """A head that makes vectors of a query and its documents, which are one prompt.
+
+    Attributes:
+        size: How many numbers a vector has.
+        tokens: Whose states become vectors: the token behind each document, then the one behind
+            the query, as the vocabulary writes them.
+        ids: Their numbers, where the checkpoint has no tokenizer.json to find them in.
+    """
+
+    size: int
+    tokens: tuple[str, str]
+    ids: tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig:
     """A head that returns scores instead of tokens: for a prompt, or for each of its tokens.
 
+    Or vectors, of documents and a query.
+
     Attributes:
-        labels: Names of the scores, in order.
+        labels: Names of the scores, in order; of vectors, none.
+        layers: What it consists of.
+        activation: What a prompt's scores pass through; None: the sigmoid for a single one, the
+            softmax for several.
+        rows: What it is made of, where the checkpoint has none.
+        ranking: Which vectors it gives; None: scores.
     """
 
     task: HeadTask
     labels: tuple[str, ...]
+    layers: HeadLayers = HeadLayers()
+    activation: Literal["identity", "sigmoid"] | None = None
+    rows: TokenRows | None = None
+    ranking: Ranking | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """C, how many scores or numbers it makes of a state."""
+        return len(self.labels) if self.ranking is None else self.ranking.size
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """A decoder-only transformer.
+    """A decoder-only transformer, or an encoder.
 
     Attributes:
         architecture: the name in `config.json`'s `architectures`, or the nearest to it.

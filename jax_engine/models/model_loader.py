@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jax_engine.config.engine_config import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
+from jax_engine.config.engine_config import (
+    DEQUANTIZED,
+    W8A8,
+    ConfigFormat,
+    HfOverrides,
+    LoadFormat,
+)
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
@@ -36,12 +42,14 @@ from jax_engine.models.leaves import (
     coded_formats,
     fill_state,
     in_whole_rows,
+    rounded,
     transforms_of,
     w8a8_formats,
     with_formats,
 )
 from jax_engine.models.model_config import ModelConfig
 from jax_engine.models.pooling_heads import PoolingHead, random_head, read_head
+from jax_engine.models.token_head import ranking_ids
 from jax_engine.models.weight_loader import Shares, load_leaves, random_leaves, shapes_of, shares_of
 from jax_engine.operations import formats_for, this_device
 from jax_engine.parallel.collectives import own_rank
@@ -58,7 +66,8 @@ from jax_engine.parallel.partition import (
     with_whole_rows,
 )
 from jax_engine.weights.format import WeightFormat
-from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.rounded_source import ROUNDINGS
+from jax_engine.weights.tensor_source import CodesSource, TensorSource
 from jax_engine.weights.transforms import Transform
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ class LoadedModel:
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
             With several devices each array has the shares of all: see `DeviceMesh.joined`.
-        num_bytes: of all shares together.
+        num_bytes: bytes of all shares together.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
         kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
@@ -138,6 +147,17 @@ class ModelFiles:
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
 
 
+def _check_alone(tensor_parallel_size: int, num_stages: int) -> None:
+    """Raises ConfigError if an encoder is to be divided."""
+    sizes = {"tensor_parallel_size": tensor_parallel_size, "pipeline_parallel_size": num_stages}
+    for name, size in sizes.items():
+        if size > 1:
+            raise ConfigError(
+                f"{name} must be 1 for an encoder, got {size}: give data_parallel_size={size} for "
+                "as many engines"
+            )
+
+
 def load_model(model: str | None = None, **settings: Any) -> LoadedModel:
     """`open_model`, then `ModelFiles.load`. Raises the errors of both."""
     return open_model(model, **settings).load()
@@ -148,6 +168,7 @@ def open_model(
     *,
     dtype: Any = jnp.float32,
     load_format: LoadFormat = "auto",
+    config_format: ConfigFormat = "auto",
     seed: int = 0,
     max_model_len: int | None = None,
     hub: HubOptions = HUB,
@@ -165,10 +186,12 @@ def open_model(
         dtype: the dtype of weights and activations.
         load_format: "auto" detects the format; "dummy" draws random weights from `seed` and needs
             the configuration only.
+        config_format: "hf" reads config.json, "mistral" params.json; "auto" detects which.
         max_model_len: checked against the model's longest context before any weight is read.
         quantization: the method by which the checkpoint was quantised; None: as it says itself.
             DEQUANTIZED: weights are held as numbers of `dtype`. W8A8: those of layers are rounded
-            to int8 with a scale for each row, and inputs for each token.
+            to int8 with a scale for each row, and inputs for each token. One of ROUNDINGS, of a
+            checkpoint that is not quantised: those of layers are rounded as they are read.
         batch_invariant: products add in one order for any number of rows: see `make_batch`.
         in_order_of_devices: one device adds up as several do, which share a model: see `in_leaves`.
         tensor_parallel_size: the number of devices that share the model, or each stage of it.
@@ -186,14 +209,19 @@ def open_model(
     """
     source = _find(model, load_format, hub)
     gguf = open_gguf(source) if source.is_file() else None
-    config = _for_length(read_config(source, gguf, hf_overrides), max_model_len)
+    config = read_config(source, gguf, hf_overrides, config_format)
+    config = _for_length(config, max_model_len)
+    if config.spec.is_encoder:
+        _check_alone(tensor_parallel_size, stage[1])
     if enable_expert_parallel:
         config = dataclasses.replace(config, spec=with_dealt_experts(config.spec))
     if in_order_of_devices and tensor_parallel_size == 1:
         config = dataclasses.replace(config, spec=in_leaves(config.spec))
     whole = _abstract(config, dtype, batch_invariant)
     if load_format != "dummy":
-        whole = _with_tensors(whole, open_source(source, gguf, config, quantization))
+        formats: Any = {"load_format": load_format, "config_format": config_format}
+        whole = _with_tensors(whole, open_source(source, gguf, config, quantization, **formats))
+        whole = _rounded(whole, quantization)
     layers = _stage(whole, stage)
     if tensor_parallel_size == 1:
         part = _in_codes(layers, quantization)
@@ -206,7 +234,7 @@ def open_model(
         source=source,
         num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in whole.leaves.values()),
         num_bytes=part.num_bytes * tensor_parallel_size,
-        head=_head(part.config, part.tensors, seed),
+        head=_head(part.config, part.tensors, source, seed),
         kv_scales=part.kv_scales,
         mesh=part.mesh,
         whole=part.all_layers,
@@ -269,6 +297,15 @@ def _with_tensors(whole: _Part, source: TensorSource) -> _Part:
     return dataclasses.replace(whole, tensors=tensors, kv_scales=kv_scales)
 
 
+def _rounded(whole: _Part, quantization: str | None) -> _Part:
+    """The model with its layers' matrices as codes, if its numbers are to be rounded to some."""
+    tensors, how = whole.tensors, ROUNDINGS.get(quantization or "")
+    if tensors is None or how is None or isinstance(tensors.source, CodesSource):
+        return whole
+    source = rounded(tensors.source, whole.leaves, tensors.transforms, how)
+    return dataclasses.replace(whole, tensors=dataclasses.replace(tensors, source=source))
+
+
 def _stage(whole: _Part, stage: tuple[int, int]) -> _Part:
     """The layers of one stage of so many. Raises ConfigError for more stages than layers."""
     number, num_stages = stage
@@ -289,13 +326,39 @@ def _stage(whole: _Part, stage: tuple[int, int]) -> _Part:
     return part
 
 
-def _share(part: _Part, size: int, quantization: str | None) -> _Part:
+def shapes_on(mesh: DeviceMesh, config: ModelConfig, dtype: Any) -> LoadedModel:
+    """A model that devices share, with shapes in place of weights: its steps can be compiled.
+
+    Raises:
+        ConfigError: so many devices cannot share it.
+    """
+    whole = _abstract(config, dtype, batch_invariant=False)
+    part = _share(whole, mesh.size, None, mesh)
+    return LoadedModel(
+        config=part.config,
+        graphdef=part.graphdef,
+        params=part.params,
+        source=Path(),
+        num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in whole.leaves.values()),
+        num_bytes=part.num_bytes * mesh.size,
+        mesh=mesh,
+        shares=part.shares,
+    )
+
+
+def _share(
+    part: _Part, size: int, quantization: str | None, described: DeviceMesh | None = None
+) -> _Part:
     """One share of a part that `size` devices share. Raises ConfigError if they cannot."""
     rank, spec = own_rank(), part.config.spec
     check_size(spec, size)
     cuts = cuts_of(shapes_of(part.leaves), spec, size)
     spec = with_whole_rows(spec, in_whole_rows(_coded(part, quantization), cuts))
-    mesh = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
+    mesh: DeviceMesh | OneOfMany
+    if described is not None:
+        mesh = described
+    else:
+        mesh = DeviceMesh(size, spec.has_latents) if rank is None else OneOfMany(size, rank)
     own = _abstract(_divided(part.config, size, spec), part.dtype, part.batch_invariant)
     shares = shares_of(mesh, spec, part.leaves, own.leaves)
     own = _in_codes(dataclasses.replace(own, tensors=part.tensors, shares=shares), quantization)
@@ -359,6 +422,7 @@ def check_division(
     model: str | None,
     *,
     load_format: LoadFormat = "auto",
+    config_format: ConfigFormat = "auto",
     hub: HubOptions = HUB,
     hf_overrides: HfOverrides | None = None,
     tensor_parallel_size: int,
@@ -374,7 +438,10 @@ def check_division(
         JaxEngineError: the configuration cannot be read: as `open_model`.
     """
     source = _find(model, load_format, hub)
-    spec = read_config(source, open_gguf(source) if source.is_file() else None, hf_overrides).spec
+    gguf = open_gguf(source) if source.is_file() else None
+    spec = read_config(source, gguf, hf_overrides, config_format).spec
+    if spec.is_encoder:
+        _check_alone(tensor_parallel_size, num_stages)
     if enable_expert_parallel:
         spec = with_dealt_experts(spec)
     layers_of_stages(spec.num_layers, num_stages)
@@ -386,21 +453,30 @@ def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:
     if load_format not in get_args(LoadFormat):
         known = ", ".join(get_args(LoadFormat))
         raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
-    source = resolve_model(model, config_only=load_format == "dummy", hub=hub)
+    source = resolve_model(
+        model, config_only=load_format == "dummy", hub=hub, load_format=load_format
+    )
     wants_gguf, is_gguf = load_format == "gguf", source.is_file()
-    if load_format in ("safetensors", "sharded_state", "gguf") and wants_gguf != is_gguf:
+    if load_format not in ("auto", "dummy") and wants_gguf != is_gguf:
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
     return source
 
 
-def _head(config: ModelConfig, tensors: CheckedTensors | None, seed: int) -> PoolingHead | None:
+def _head(
+    config: ModelConfig, tensors: CheckedTensors | None, source: Path, seed: int
+) -> PoolingHead | None:
     """The model's head for scores, if it has one: random where there are no tensors."""
     if config.head is None:
         return None
     if tensors is None:
-        return random_head(config.head, config.hidden_size, seed)
-    return read_head(tensors.source, config.head, config.hidden_size)
+        head = random_head(config.head, config.hidden_size, seed)
+    else:
+        head = read_head(tensors.source, config.head, config.hidden_size, source)
+    if config.head.ranking is None:
+        return head
+    reads = ranking_ids(config.head.ranking, source, config.vocab_size)
+    return dataclasses.replace(head, reads=reads)
 
 
 def abstract_decoder(

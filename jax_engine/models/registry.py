@@ -17,9 +17,10 @@ from jax_engine.models.hf_schemas import (
     MatryoshkaFields,
     TokenFields,
 )
-from jax_engine.models.model_config import ModelConfig
+from jax_engine.models.model_config import HeadConfig, HeadLayers, HeadTask, ModelConfig
 from jax_engine.models.pooling_heads import head_config, split_architecture
-from jax_engine.weights.transforms import Declaration
+from jax_engine.models.token_head import token_rows
+from jax_engine.weights.transforms import Declaration, Tensor, transform_of
 
 FOLDER = "jax_engine.models.families"
 
@@ -42,16 +43,44 @@ class Family(Protocol):
     def weights(self, spec: ModelSpec) -> Mapping[str, Declaration]: ...
 
 
+class Encoder(Family, Protocol):
+    """The declarations of an encoder's file.
+
+    Attributes:
+        head: what the head for a task consists of.
+    """
+
+    def head(self, fields: Any, task: HeadTask) -> HeadLayers: ...
+
+
+class Reranker(Family, Protocol):
+    """The declarations of a model whose head makes vectors of a query and its documents.
+
+    Attributes:
+        head: what it consists of, and which tokens' states it reads.
+    """
+
+    def head(self, fields: Any) -> HeadConfig: ...
+
+
 # What `architectures` in `config.json` may say, and the module of families/ that declares it.
 FAMILIES: dict[str, str] = {
+    "ApertusForCausalLM": "apertus",
+    "ArceeForCausalLM": "arcee",
     "BaichuanForCausalLM": "baichuan",
     "BaiChuanForCausalLM": "baichuan",
+    "BailingMoeForCausalLM": "bailing_moe",
+    "BailingMoeV2ForCausalLM": "bailing_moe_v2",
     "BloomForCausalLM": "bloom",
     "CohereForCausalLM": "cohere",
     "Cohere2ForCausalLM": "cohere2",
     "DeepseekV2ForCausalLM": "deepseek_v2",
     "DeepseekV3ForCausalLM": "deepseek_v3",
+    "Dots1ForCausalLM": "dots1",
+    "Ernie4_5ForCausalLM": "ernie4_5",
+    "Ernie4_5_MoeForCausalLM": "ernie4_5_moe",
     "Exaone4ForCausalLM": "exaone4",
+    "ExaoneMoeForCausalLM": "exaone_moe",
     "FalconForCausalLM": "falcon",
     "RWForCausalLM": "falcon",
     "GemmaForCausalLM": "gemma",
@@ -70,13 +99,18 @@ FAMILIES: dict[str, str] = {
     "GraniteForCausalLM": "granite",
     "GraniteMoeForCausalLM": "granitemoe",
     "GraniteMoeSharedForCausalLM": "granitemoe",
+    "HeliumForCausalLM": "helium",
+    "HunYuanDenseV1ForCausalLM": "hunyuan_v1_dense",
+    "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
     "InternLMForCausalLM": "internlm",
     "LlamaForCausalLM": "llama",
     "LLaMAForCausalLM": "llama",
     "AquilaForCausalLM": "llama",
     "AquilaModel": "llama",
+    "Llama4ForCausalLM": "llama4",
     "MiniCPMForCausalLM": "minicpm",
     "MiniCPM3ForCausalLM": "minicpm3",
+    "MiniMaxM2ForCausalLM": "minimax_m2",
     "Ministral3ForCausalLM": "ministral3",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
@@ -95,22 +129,57 @@ FAMILIES: dict[str, str] = {
     "Qwen2MoeForCausalLM": "qwen2_moe",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "SeedOssForCausalLM": "seed_oss",
     "SmolLM3ForCausalLM": "smollm3",
     "StableLmForCausalLM": "stablelm",
     "StableLMEpochForCausalLM": "stablelm",
     "Starcoder2ForCausalLM": "starcoder2",
+    "VaultGemmaForCausalLM": "vaultgemma",
 }
+
+
+# What a known model lacks here, for its error.
+WANTING = {
+    "BailingMoeV2_5ForCausalLM": "layers with linear attention, whose state is no KV cache",
+    "Gemma3nForCausalLM": "four residual streams beside each other (AltUp), embeddings for each "
+    "layer, and layers that read the keys and values of another layer",
+    "Gemma3nForConditionalGeneration": "four residual streams beside each other (AltUp), "
+    "embeddings for each layer, layers that read the keys and values of another layer, and inputs "
+    "other than text",
+    "MiniMaxM1ForCausalLM": "layers with linear attention, whose state is no KV cache",
+}
+# Those of encoders. Their embeddings and their heads for scores are read, their guesses are not.
+ENCODERS: dict[str, str] = {
+    "BertModel": "bert",
+    "BertForMaskedLM": "bert",
+    "BertForPreTraining": "bert",
+    "RobertaModel": "roberta",
+    "RobertaForMaskedLM": "roberta",
+    "XLMRobertaModel": "roberta",
+    "XLMRobertaForMaskedLM": "roberta",
+    "ModernBertModel": "modernbert",
+    "ModernBertForMaskedLM": "modernbert",
+    "NomicBertModel": "nomic_bert",
+    "NomicBertForMaskedLM": "nomic_bert",
+}
+# Those that read a query and its documents as one prompt.
+RERANKERS: dict[str, str] = {"JinaForRanking": "jina_ranking"}
+KNOWN = FAMILIES | ENCODERS | RERANKERS
 
 
 def family_of(architecture: str) -> Family:
     """Imports the family of an architecture. Raises ConfigError that lists the known ones."""
-    module = FAMILIES.get(architecture)
+    module = KNOWN.get(architecture)
+    if architecture in WANTING:
+        raise ConfigError(
+            f"model architecture {architecture!r} is not supported: it has {WANTING[architecture]}."
+        )
     if module is None:
-        near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.8)
+        near = difflib.get_close_matches(architecture, KNOWN, n=1, cutoff=0.8)
         hint = f" The nearest name is {near[0]}." if near else ""
         raise ConfigError(
             f"model architecture {architecture!r} is not supported; known: "
-            f"{', '.join(sorted(FAMILIES))}.{hint} "
+            f"{', '.join(sorted(KNOWN))}.{hint} "
             "Adding one takes a file in jax_engine/models/families/."
         )
     return cast(Family, importlib.import_module(f"{FOLDER}.{module}"))
@@ -124,14 +193,21 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     if not raw.get("architectures"):
         raise ConfigError("config.json: `architectures` is missing or empty; which model is it?")
     names = checked(raw, ArchitectureFields, FILE).architectures
-    found = [split_architecture(name) for name in names]
-    name, task = next((one for one in found if one[0] in FAMILIES), (names[0], None))
+    found = [split_architecture(name, KNOWN) for name in names]
+    name, task = next((one for one in found if one[0] in KNOWN), (names[0], None))
     family = family_of(name)
     check_fields(raw, family.Fields)
-    spec = family.specification(checked(with_known_names(raw, family.Fields), family.Fields, FILE))
+    fields = checked(with_known_names(raw, family.Fields), family.Fields, FILE)
+    spec = family.specification(fields)
     check_rotation(raw, spec)
     head = None if task is None else head_config(task, raw)
-    if head is not None:
+    if name in RERANKERS:
+        head = cast(Reranker, family).head(fields)
+    elif head is not None and spec.is_encoder:
+        head = replace(head, layers=cast(Encoder, family).head(fields, head.task))
+    elif head is not None:
+        head = _of_tokens(head, raw, family.weights(spec)["embed" if spec.tied else "lm_head"])
+    if head is not None and not spec.is_encoder:
         # Such a checkpoint has no lm_head. The embedding stands in for it, and no logits are asked.
         spec = replace(spec, tied=True, head_bias=False)
     tokens = checked(raw, TokenFields, FILE)
@@ -145,6 +221,17 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         head=head,
         matryoshka_dimensions=_matryoshka(raw),
     )
+
+
+def _of_tokens(head: HeadConfig, raw: Mapping[str, Any], declared: Declaration) -> HeadConfig:
+    """The head, with rows of the output matrix in its place if the fields say so."""
+    made = transform_of(declared)
+    matrix = made.name.replace("{kind}", "weight") if isinstance(made, Tensor) else None
+    rows = token_rows(raw, matrix)
+    if rows is None:
+        return head
+    names = [str(token) for token in rows.tokens]
+    return replace(head, rows=rows, labels=tuple(names[-1:] if rows.is_difference else names))
 
 
 def _matryoshka(raw: Mapping[str, Any]) -> tuple[int, ...] | None:

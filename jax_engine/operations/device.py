@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jax_engine.config.engine_config import CudagraphMode
 from jax_engine.host_memory import ram_bytes
 from pallas_kernels.backends import choose_backend
-from pallas_kernels.device import target_device
+from pallas_kernels.device import gfx_version, target_device
 
 # XLA's options for a step on a GPU, by what becomes a CUDA graph. Without options XLA makes one of
 # each layer, because the host runs the loop over layers, and updates it before each launch, because
@@ -47,7 +47,7 @@ class Device(NamedTuple):
             whole swizzled tiles of 8.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
         served_tokens: the most tokens of a server's step if the user names no other number.
-            Streams that decode beside a prompt wait for the whole step.
+            A long step delays every stream that decodes in it.
         look_ahead_tokens: the most tokens of prompts in a step during which the next one is
             planned. During a longer one nothing is: requests that come meanwhile join the next
             step. On a CPU the host's time is short beside such a step.
@@ -84,13 +84,18 @@ class Device(NamedTuple):
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
 
     def step_options(self, mode: CudagraphMode, *, decode_only: bool) -> dict[str, Any]:
-        """XLA's options for a step; `mode` makes no difference where there are no CUDA graphs."""
+        """XLA's options for a step; `mode` makes no difference where there are no CUDA graphs.
+
+        AMD GPUs have graphs, but none of a whole step: "FULL" is "PIECEWISE" there.
+        """
         if self.platform != "gpu":
             return self.compiler_options
         if mode == "FULL_DECODE_ONLY":
             mode = "FULL" if decode_only else "NONE"
         elif mode == "FULL_AND_PIECEWISE":
             mode = "FULL" if decode_only else "PIECEWISE"
+        if mode == "FULL" and gfx_version() is not None:
+            mode = "PIECEWISE"  # the loop stays outside: FULL makes more graphs of a layer
         return self.compiler_options | GRAPH_OPTIONS[mode]
 
 
@@ -138,6 +143,10 @@ def lacks_invariance() -> str | None:
     device = this_device()
     if device.invariance == "never":
         return f"only CPUs and NVIDIA GPUs have it (the device is a {device.platform})"
+    gfx = gfx_version()
+    if device.invariance == "asked" and gfx is not None:
+        # Its compiler makes another kernel of the sum behind log-probabilities for one row.
+        return f"only CPUs and NVIDIA GPUs have it (the device is an AMD {gfx})"
     try:
         choose_backend("triton" if device.invariance == "asked" else None)
     except ValueError as error:

@@ -160,7 +160,7 @@ def coded_format(
     """The format for a weight whose rows are codes.
 
     Args:
-        kinds: of all rows.
+        kinds: the kinds that occur in any row.
         layers: the kinds of each layer's matrix, and how many rows of each follow each other.
         matrix: one of the stack.
         plain: the format that it would have as numbers.

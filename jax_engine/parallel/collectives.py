@@ -7,6 +7,9 @@ own, by a kernel. Either way numbers are added in the same order.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +19,9 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from cpu_kernels.meeting.shared_memory import SharedMemory
 from jax_engine.errors import ConfigError
+from pallas_kernels.backends import Backend
+from pallas_kernels.sum_over_devices import sum_over_devices
+from pallas_kernels.tree_sum import in_tree
 
 
 class ProcessRank(NamedTuple):
@@ -192,6 +198,19 @@ def heads_of_all(
     return queries.reshape(tokens, -1, size), keys.reshape(tokens, -1, size)
 
 
+_sums_by: ContextVar[Backend] = ContextVar("sums_by", default="xla")
+
+
+@contextmanager
+def sums_by(backend: Backend) -> Iterator[None]:
+    """Within it steps are traced with this backend of `sum_over_devices`."""
+    before = _sums_by.set(backend)
+    try:
+        yield
+    finally:
+        _sums_by.reset(before)
+
+
 @jax.named_scope("sum_over_devices")
 def added(x: Float[Array, "T E"], shared_by: int) -> Float[Array, "T E"]:
     """The sum of the devices' partial products, the same to the bit on each of them.
@@ -201,16 +220,9 @@ def added(x: Float[Array, "T E"], shared_by: int) -> Float[Array, "T E"]:
     """
     if shared_by == 1:
         return x
+    if own_rank() is None:
+        return sum_over_devices(x, AXIS, backend=_sums_by.get())
     return in_tree([*gathered(x, shared_by)])
-
-
-def in_tree(parts: list[Float[Array, "T E"]]) -> Float[Array, "T E"]:
-    """The sum of parts: first of neighbours, then of these sums."""
-    while len(parts) > 1:
-        odd = parts[len(parts) & ~1 :]
-        parts = [one + other for one, other in zip(parts[::2], parts[1::2], strict=False)] + odd
-    total: Array = parts[0]
-    return total
 
 
 @jax.named_scope("rows_of_devices")

@@ -30,10 +30,11 @@ def num_there() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMesh:
-    """The first `size` devices of this process.
+    """The first `size` devices of this process, or devices that are only described.
 
     Attributes:
         copies_cache: Whether each has the whole KV cache, which holds latents.
+        described: Devices to compile for without having them; empty: those of this process.
 
     Raises:
         ConfigError: There are fewer.
@@ -41,9 +42,10 @@ class DeviceMesh:
 
     size: int
     copies_cache: bool = False
+    described: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        if num_there() >= self.size:
+        if max(num_there(), len(self.described)) >= self.size:
             return
         there = jax.local_devices()
         advice = "use fewer"
@@ -65,8 +67,7 @@ class DeviceMesh:
     @property
     def each(self) -> list[Any]:
         """The devices, by rank."""
-        first: list[Any] = jax.local_devices()[: self.size]
-        return first
+        return list(self.described or jax.local_devices())[: self.size]
 
     @property
     def ranks(self) -> list[tuple[int, Any]]:

@@ -72,7 +72,7 @@ def with_whole_rows(spec: ModelSpec, names: Collection[str]) -> ModelSpec:
     """The whole model, of whose leaves with these names devices are to have whole rows.
 
     Args:
-        names: Of products whose inputs devices share, as `abstract_leaves` has them.
+        names: Names of products whose inputs devices share, as `abstract_leaves` has them.
     """
 
     def network(one: MlpSpec, name: str) -> MlpSpec:

@@ -105,10 +105,12 @@ class Place(NamedTuple):
     Attributes:
         cores: Numbers of the cores that its threads may run on; none: on any.
         environment: Variables that must be set before JAX looks for devices.
+        rank: The number of the engine, from 0, among those of one server.
     """
 
     cores: list[int]
     environment: dict[str, str]
+    rank: int = 0
 
 
 ANYWHERE = Place([], {})
@@ -127,8 +129,12 @@ def places(count: int, devices_each: int = 1) -> list[Place]:
         ConfigError: There are GPUs, and too few for the engines; or the variable names the cores
             of more or fewer ranks.
     """
-    if count == 1:
-        return [ANYWHERE]
+    found = [ANYWHERE] if count == 1 else _apart(count, devices_each)
+    return [place._replace(rank=rank) for rank, place in enumerate(found)]
+
+
+def _apart(count: int, devices_each: int) -> list[Place]:
+    """`places` for several engines."""
     gpus = visible_gpus(os.environ, sum(1 for _ in GPUS.iterdir()) if GPUS.is_dir() else 0)
     if gpus:
         if len(gpus) < count * devices_each:

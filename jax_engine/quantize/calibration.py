@@ -109,7 +109,7 @@ class Recorded(Dense):
     """`Dense` whose inputs are recorded.
 
     Attributes:
-        name: of the parameter.
+        name: name of the parameter.
     """
 
     name: str = ""

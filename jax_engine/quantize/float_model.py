@@ -10,11 +10,11 @@ from flax import nnx
 
 from jax_engine.errors import ConfigError
 from jax_engine.model_spec import LayerSpec
-from jax_engine.models.checkpoints.checkpoint import checked_tensors, read_config
-from jax_engine.models.checkpoints.file_schema import read_json
+from jax_engine.models.checkpoints.checkpoint import checked_tensors, open_files, read_config
+from jax_engine.models.checkpoints.mistral_params import read_fields
+from jax_engine.models.checkpoints.quantization.method import RawSource
 from jax_engine.models.checkpoints.quantization.quantized_source import quantization_config
 from jax_engine.models.checkpoints.resolve import HUB, HubOptions, resolve_model
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.models.decoder import DecoderLayer
 from jax_engine.models.leaves import Leaf, abstract_leaves, leaf_name, transforms_of
 from jax_engine.models.model_config import ModelConfig
@@ -93,7 +93,7 @@ class FloatModel:
     """A checkpoint in Hugging Face layout that is not quantised.
 
     Attributes:
-        raw_config: config.json.
+        raw_config: the fields of config.json.
         files: the tensors by their names in the files.
         source: the tensors by the names that the family declares.
     """
@@ -101,7 +101,7 @@ class FloatModel:
     path: Path
     raw_config: dict[str, Any]
     config: ModelConfig
-    files: SafetensorsSource
+    files: RawSource
     source: TensorSource
     layers: tuple[Layer, ...]
 
@@ -122,11 +122,11 @@ def open_float_model(model: str | None, hub: HubOptions = HUB) -> FloatModel:
         raise ConfigError(
             f"model {path} is a GGUF file; a directory in Hugging Face layout is needed."
         )
-    raw = read_json(path / "config.json")
+    raw = read_fields(path)
     if quantization_config(raw, path) is not None:
         raise ConfigError(f"model {path} is quantised already; its float checkpoint is needed.")
     config = read_config(path, None, None)
-    files = SafetensorsSource(path)
+    files = open_files(path, raw)
     leaves = abstract_leaves(abstract_decoder(config.spec, FLOAT32)[1], config.spec)
     source = checked_tensors(files, config, leaves).source
     return FloatModel(path, raw, config, files, source, tuple(_layers(config)))

@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
         )
 
     def divided(self, scales: np.ndarray) -> "Inputs":
-        """Those of x / scales."""
+        """Statistics of the inputs after division by `scales`."""
         return Inputs(
             self.products / np.outer(scales, scales),
             self.sizes / scales,

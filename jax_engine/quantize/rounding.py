@@ -51,7 +51,7 @@ class Steps:
     Attributes:
         symmetric: the zero point is the middle of the codes. The extremes are half a step beyond
             the outermost codes, so that no number is further from its code than half a step.
-        dtype: of scales in the file.
+        dtype: dtype of scales in the file.
         least_zero: the lowest zero point that the layout can store.
     """
 

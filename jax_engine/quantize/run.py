@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from tqdm import tqdm
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.models.checkpoints.resolve import HUB, HubOptions
+from jax_engine.models.checkpoints.weight_layouts import WEIGHT_ENDS
 from jax_engine.quantize.float_model import WEIGHT, FloatModel, Layer, open_float_model
 from jax_engine.quantize.layouts import Layout, Tensors, layout_of
 from jax_engine.quantize.options import GROUP_SIZES, OF_ROWS, Options
@@ -142,8 +144,9 @@ def _bytes(model: FloatModel, name: str, is_chosen: bool) -> int:
 
 def _request(model: FloatModel, options: Options) -> dict[str, Any]:
     """What must be the same for a run to go on."""
-    config = hashlib.sha256((model.path / "config.json").read_bytes()).hexdigest()
-    files = {file.name: file.stat().st_size for file in sorted(model.path.glob("*.safetensors"))}
+    config = hashlib.sha256(json.dumps(model.raw_config, sort_keys=True).encode()).hexdigest()
+    weights = (one for one in sorted(model.path.iterdir()) if one.suffix in WEIGHT_ENDS)
+    files = {file.name: file.stat().st_size for file in weights}
     return dataclasses.asdict(options) | {"config_sha256": config, "files": files}
 
 

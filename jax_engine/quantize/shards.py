@@ -27,8 +27,9 @@ from jax_engine.models.checkpoints.quantization.quantized_source import (
     QuantizedSource,
     method_of,
 )
-from jax_engine.models.checkpoints.resolve import INDEX
-from jax_engine.models.checkpoints.safetensors_loader import DTYPES, RawFile
+from jax_engine.models.checkpoints.safetensors_file import RawFile
+from jax_engine.models.checkpoints.stored_dtypes import DTYPES
+from jax_engine.models.checkpoints.weight_layouts import CONFIG, INDEX, MISTRAL, PARAMS, PYTORCH
 from jax_engine.weights.tensor_source import TensorSource
 
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -69,10 +70,10 @@ def file_digest(path: Path) -> str:
 
 STATE = "quantize.json"
 COPIED = (
-    *("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py"),
+    *("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py", "tokenizer.model.v*"),
     *("*_*/config.json", "additional_chat_templates/*.jinja"),  # poolings, named templates
 )
-NOT_COPIED = ("config.json", INDEX, STATE)
+NOT_COPIED = (CONFIG, PARAMS, INDEX, PYTORCH.index, MISTRAL.index, STATE)
 
 
 class Shard(msgspec.Struct):
@@ -144,7 +145,7 @@ class Output:
                 name = file.relative_to(source)
                 if file.is_file() and str(name) not in NOT_COPIED:
                     self._try(lambda file=file, name=name: _copy(file, self.path / name))
-        self._write_json("config.json", config)
+        self._write_json(CONFIG, config)
 
     def _write_state(self) -> None:
         self._write_json(STATE, msgspec.to_builtins(self._state))

@@ -10,10 +10,11 @@ from typing import Any, Self, get_args
 
 from jax_engine.checks import check_integer, check_number, shown
 from jax_engine.config.engine_args import EngineArgs
-from jax_engine.config.engine_config import EngineConfig
+from jax_engine.config.engine_config import EngineConfig, own_settings
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.default_sampling import default_sampling
+from jax_engine.engine.prompt_embeds import EmbedsForm
 from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
@@ -35,7 +36,7 @@ from jax_engine.serving.engine_client import STEP_TIMEOUT_S
 from jax_engine.serving.engine_group import EngineGroup
 from jax_engine.serving.messages import Add, PauseMode, lora_fields, params_fields, streams
 from jax_engine.serving.open_requests import CompletionStream, PoolingStream
-from jax_engine.serving.request_log import CLIENT_REQUEST, ClientRequest, RequestLog
+from jax_engine.serving.request_log import CLIENT_REQUEST, ClientRequest, OutputLog, RequestLog
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.serving.tracing import Tracer
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -51,7 +52,9 @@ class AsyncLLM:
         settings: as for `LLM`, but for what is not plain data (functions and classes).
 
     Attributes:
+        embeds: how prompts are taken that are embeddings; None: they are refused.
         request_log: called with each request; None: there is no line for each.
+        max_logged_output: what `OutputLog` shows of each output that ends; None: it has no line.
         tracer: called with each `generate` that has ended; None: there are no spans.
 
     Raises:
@@ -62,10 +65,11 @@ class AsyncLLM:
     def __init__(
         self, model: str | None = None, *, step_timeout: float = STEP_TIMEOUT_S, **settings: Any
     ) -> None:
-        self.config = EngineConfig.from_settings(model=model, **settings)
+        own = own_settings({"model": model, **settings})
+        self.config = EngineConfig(**own)
         check_number("step_timeout", step_timeout, 0.0, open_low=True)
         self._engines = EngineGroup(
-            {"model": model, **settings, "data_parallel_size": 1},
+            {**own, "data_parallel_size": 1},
             self.config.data_parallel_size,
             devices_each=self.config.world_size,
             prefix_caching=self.config.prefix_caching,
@@ -76,8 +80,11 @@ class AsyncLLM:
         self._encoder = None
         if self._tokenizer is not None:
             self._encoder = TextEncoder(self._tokenizer, self.max_model_len)
+        form = EmbedsForm(self._ready.width, self._ready.dtype)
+        self.embeds = form if self.config.enable_prompt_embeds else None
         self._paused = False
         self.request_log: RequestLog | None = None
+        self.max_logged_output: int | None = None
         self.tracer: Tracer | None = None
 
     @classmethod
@@ -93,7 +100,8 @@ class AsyncLLM:
             return None
         revision = config.tokenizer_revision or config.revision
         hub = HubOptions(revision, config.download_dir, config.hf_token)
-        return load_tokenizer(config.tokenizer or self._ready.source, hub)
+        source = config.tokenizer or self._ready.source
+        return load_tokenizer(source, hub, config.tokenizer_mode)
 
     def generate(
         self,
@@ -152,9 +160,14 @@ class AsyncLLM:
             self.request_log(stream.request_id, parsed, params, lora_request)
         add = self._request(parsed, params, arrival, priority, timeout, lora_request)
         origin = CLIENT_REQUEST.get() or ClientRequest(stream.request_id, trace_headers or {})
+        log = None
+        if self.max_logged_output is not None:
+            log = OutputLog(stream.request_id, params, self.max_logged_output)
         try:
             async with aclosing(self._engines.outputs(stream, add)) as outputs:
                 async for output in outputs:
+                    if log is not None:
+                        log(output)
                     yield output
         finally:
             if self.tracer is not None:
@@ -319,13 +332,29 @@ class AsyncLLM:
 
     @property
     def head_task(self) -> str | None:
-        """ "classify" or "token_classify"; None: the model has no head."""
+        """What the model's head is for, as `HeadConfig.task`; None: it has none."""
         return self._ready.head_task
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its model reads a query and its documents as one prompt."""
+        return self.head_task == "token_embed"
 
     @property
     def labels(self) -> list[str]:
         """The names of the head's scores."""
         return self._ready.labels
+
+    @property
+    def token_types(self) -> int:
+        """How many types of tokens the model knows: two if it tells a pair's texts apart."""
+        return self._ready.token_types
+
+    @property
+    def kept_around(self) -> tuple[int, int]:
+        """How many special tokens at either end of a text stay if it is cut: see `cut_tokens`."""
+        is_encoder = self._ready.is_encoder and self._tokenizer is not None
+        return self.text_tokenizer().around if is_encoder else (0, 0)
 
     async def check_health(self) -> None:
         """Raises EngineDeadError if the engine cannot answer."""
@@ -474,7 +503,8 @@ class AsyncLLM:
         if predicted and text is not None and self._encoder is not None:
             ids = await self._encoder.first_ids(text, predicted)
             prompt = with_prediction(prompt, ids)
-        parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size, predicted)
+        sizes = self._ready.vocab_size, predicted, self.token_types
+        parsed = parse_prompt(prompt, self._tokenizer, *sizes, self.embeds)
         parsed = truncate_prompt(parsed, keep, limit)
         if len(parsed.token_ids) > limit - room:
             raise prompt_too_long(len(parsed.token_ids), limit, room)
@@ -511,6 +541,8 @@ class AsyncLLM:
             streams(params),
             prompt.prediction,
             None if lora_request is None else lora_fields(lora_request),
+            prompt.token_type_ids,
+            None if prompt.embeds is None else prompt.embeds.tobytes(),
         )
 
 

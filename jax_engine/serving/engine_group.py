@@ -104,7 +104,7 @@ class EngineGroup:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
 
     def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncGenerator[Output]:
-        """Sends a request and yields its outputs; who stops reading ends it."""
+        """Sends a request and yields its outputs. It is aborted when the reader stops."""
         if len(self._open) == 1:
             return self._open[0].outputs(stream, add)
         return self._routed(stream, add)
@@ -116,7 +116,7 @@ class EngineGroup:
         name, router = add.request_id, self._router
         lora = add.lora or {}
         salt = add.cache_salt, lora.get("lora_name"), lora.get("lora_path"), lora.get("digest")
-        number = router.choose(name, add.token_ids, salt)
+        number = router.choose(name, add.token_ids, (*salt, add.embeds))
         try:
             async with aclosing(self._open[number].outputs(stream, add)) as outputs:
                 async for output in outputs:

@@ -15,12 +15,13 @@ from functools import partial
 import zmq
 
 from jax_engine.config.engine_config import EngineConfig
+from jax_engine.engine.device_settings import resolve_dtype
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
 from jax_engine.processes.child_process import ActiveTime, Context, connect, live_as_child
-from jax_engine.processes.placement import bind_to_cores
+from jax_engine.processes.placement import ANYWHERE, bind_to_cores
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -65,7 +66,8 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     os.environ.update(settings.environment)
     bind_to_cores(settings.cores)
     try:
-        engine = LLMEngine.from_config(served(EngineConfig.from_settings(**settings.settings)))
+        config = served(EngineConfig.from_settings(**settings.settings))
+        engine = LLMEngine.from_config(config, ANYWHERE._replace(rank=settings.rank))
     except JaxEngineError as error:
         send(StartFailed(type(error).__name__, str(error)))
         return 1
@@ -100,6 +102,10 @@ def _ready(engine: LLMEngine) -> Ready:
         block_size=config.block_size,
         head_task=None if head is None else head.task,
         labels=[] if head is None else list(head.labels),
+        token_types=engine.model_config.spec.token_types or 0,
+        is_encoder=engine.model_config.spec.is_encoder,
+        width=engine.model_config.spec.width,
+        dtype=resolve_dtype(config.dtype).name,
     )
 
 

@@ -83,11 +83,15 @@ class EngineServer:
     def _checked(self, add: Add) -> Request | Refused:
         try:
             params = read_params(dict(add.params), pooling=add.pooling, streams=add.streams)
-            prompt = {
+            prompt: dict[str, Any] = {
                 "prompt_token_ids": add.token_ids,
                 "cache_salt": add.cache_salt,
                 "prediction": add.prediction,
+                "token_type_ids": add.token_type_ids,
             }
+            if add.embeds is not None and self._engine.embeds is not None:
+                prompt["prompt_embeds"] = self._engine.embeds.read(add.embeds)
+                del prompt["prompt_token_ids"]
             lora = None if add.lora is None else LoRARequest(**add.lora)
             request = self._engine.check_request(prompt, params, add.request_id, lora)
             request.serve_as(

@@ -30,12 +30,13 @@ class Settings(Message, tag="settings"):
 
     Attributes:
         settings: the arguments of `EngineConfig`.
-        cores, environment: as in `Place`.
+        cores, environment, rank: as in `Place`.
     """
 
     settings: dict[str, Any]
     cores: list[int] = []
     environment: dict[str, str] = {}
+    rank: int = 0
 
 
 class Add(Message, tag="add"):
@@ -46,6 +47,8 @@ class Add(Message, tag="add"):
         streams: whether there is output after each step; else once, at the end.
         prediction: tokens that the output is expected to have.
         lora: fields of `LoRARequest`; None: the model alone.
+        token_type_ids: as in `Prompt`.
+        embeds: the bytes of `Prompt.embeds`, in the form that `Ready` names; None: there are none.
     """
 
     request_id: str
@@ -59,6 +62,8 @@ class Add(Message, tag="add"):
     streams: bool = True
     prediction: list[int] = []
     lora: dict[str, Any] | None = None
+    token_type_ids: list[int] | None = None
+    embeds: bytes | None = None
 
 
 class Abort(Message, tag="abort"):
@@ -84,8 +89,8 @@ class AskLoRA(Message, tag="ask_lora"):
     """A call of the engine's method for adapters. The `Answer` has the same number.
 
     Attributes:
-        lora: of "add": fields of `LoRARequest`.
-        lora_id: of "remove" and "pin".
+        lora: fields of the `LoRARequest` that "add" adds.
+        lora_id: the adapter that "remove" or "pin" is about.
     """
 
     number: int
@@ -127,8 +132,11 @@ class Ready(Message, tag="ready"):
     Attributes:
         model: the name or path of the model.
         source: the directory or GGUF file that it came from.
-        vocab_size: of the model's logits, padding included.
-        head_task, labels: of the model's head; None: it has none.
+        vocab_size: width of the model's logits, padding included.
+        head_task, labels: task and labels of the model's head; None: it has none.
+        token_types: how many types of tokens the model knows.
+        is_encoder: whether it reads whole texts and generates nothing.
+        width, dtype: the numbers of a vector of the model, and the name of their dtype.
     """
 
     model: str
@@ -139,6 +147,10 @@ class Ready(Message, tag="ready"):
     block_size: int
     head_task: str | None = None
     labels: list[str] = []
+    token_types: int = 0
+    is_encoder: bool = False
+    width: int = 0
+    dtype: str = "float32"
 
 
 class StartFailed(Message, tag="start_failed"):

@@ -102,7 +102,7 @@ class CompletionStream(Stream[RequestOutput]):
 
     Args:
         assembler: makes them.
-        interval: of the reader: see `EngineConfig.stream_interval`.
+        interval: the reader's `EngineConfig.stream_interval`.
     """
 
     def __init__(self, assembler: Assembler, interval: int) -> None:
@@ -141,7 +141,7 @@ class OpenRequests:
         return request_id in self._names
 
     async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncGenerator[Output]:
-        """Sends a request and yields its outputs; who stops reading ends it."""
+        """Sends a request and yields its outputs. It is aborted when the reader stops."""
         self._client.listen(self._take, self.end_all)
         name = add.request_id
         self._streams[name], self._names[stream.request_id] = stream, name

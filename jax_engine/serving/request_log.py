@@ -1,5 +1,7 @@
 """A log line for each request: its id and parameters, and its prompt only if asked for.
 
+`OutputLog` writes one for each output that has ended.
+
 `CLIENT_REQUEST` is the client's request that an asyncio task serves. Log lines and traces name it.
 """
 
@@ -12,8 +14,9 @@ from typing import Any
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import Prompt
 from jax_engine.lora.request import LoRARequest
+from jax_engine.outputs import RequestOutput
 from jax_engine.pooling_params import PoolingParams
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.serving.messages import params_fields
 
 
@@ -22,7 +25,7 @@ class ClientRequest:
     """
     Attributes:
         request_id: the id of the answer that the client is given.
-        headers: of the client's request.
+        headers: headers of the client's request.
     """
 
     request_id: str
@@ -54,8 +57,7 @@ class RequestLog:
         lora: LoRARequest | None = None,
     ) -> None:
         """Writes the line."""
-        origin = CLIENT_REQUEST.get()
-        name = request_id if origin is None else origin.request_id
+        name = _called(request_id)
         logger.info(
             "Received request %s: %sprompt tokens: %d, params: %s%s",
             shown(name)[1:-1],
@@ -71,6 +73,59 @@ class RequestLog:
             return ""
         text: Any = prompt.token_ids if prompt.text is None else prompt.text
         return f"prompt: {text[: self._max_prompt]!r}, "
+
+
+class OutputLog:
+    """Called with the outputs of one request as `AsyncLLM` yields them.
+
+    Args:
+        request_id: The engine's name of the request, for one that came by no HTTP.
+        params: They say whether an output is the whole so far, or what is new.
+        max_shown: Characters of an output, or its token ids, to be shown; 0: none.
+    """
+
+    def __init__(self, request_id: str, params: SamplingParams, max_shown: int) -> None:
+        self._name = _called(request_id)
+        self._max_shown = max_shown
+        self._adds = params.output_kind is RequestOutputKind.DELTA
+        self._as_text = params.detokenize
+        self._shown: dict[int, Any] = {}
+        self._num_tokens: dict[int, int] = {}
+        self._ended: set[int] = set()
+
+    def __call__(self, output: RequestOutput) -> None:
+        """Writes a line for each output that has ended with this."""
+        for one in output.outputs:
+            if one.index in self._ended:
+                continue
+            said: Any = one.text if self._as_text else list(one.token_ids)
+            num_tokens = len(one.token_ids)
+            if self._adds:
+                said = self._shown.get(one.index, said[:0]) + said
+                num_tokens += self._num_tokens.get(one.index, 0)
+            self._shown[one.index] = said[: self._max_shown]
+            self._num_tokens[one.index] = num_tokens
+            if one.finish_reason is not None:
+                self._ended.add(one.index)
+                self._write(one.index, one.finish_reason)
+
+    def _write(self, index: int, reason: str) -> None:
+        shown_output = f", output: {self._shown[index]!r}" if self._max_shown else ""
+        logger.info(
+            "Generated response %s: index: %d, tokens: %d, finish_reason: %s%s",
+            shown(self._name)[1:-1],
+            index,
+            self._num_tokens[index],
+            reason,
+            shown_output,
+            extra={"request_id": self._name},
+        )
+
+
+def _called(request_id: str) -> str:
+    """What the client calls a request of this name."""
+    origin = CLIENT_REQUEST.get()
+    return request_id if origin is None else origin.request_id
 
 
 def _params(params: SamplingParams | PoolingParams) -> str:

@@ -50,7 +50,7 @@ class MetricsPage:
 
     Args:
         model: what clients call it; the label `model_name`, which for an engine may be a path.
-        refusals: of the server's queue, by their reason.
+        refusals: how many requests the server's queue has refused, by reason.
     """
 
     def __init__(self, llm: AsyncLLM, model: str, refusals: Mapping[str, int]) -> None:

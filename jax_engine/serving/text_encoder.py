@@ -66,21 +66,21 @@ class TextEncoder:
 
     async def pair_ids(
         self, left: str, right: str, *, add_special_tokens: bool = True, any_length: bool = False
-    ) -> list[int]:
-        """The token ids of two texts, joined as the tokenizer joins pairs, for a prompt that is
-        pooled. See `ids`."""
+    ) -> tuple[list[int], list[int]]:
+        """The token ids of two texts, joined as the tokenizer joins pairs, and the tokens' types,
+        for a prompt that is pooled. See `ids`."""
         if not any_length and len(left) + len(right) >= self._max_model_len:
             await self.beside(self._length.check, left, 0)
             await self.beside(self._length.check, right, 0)
 
-        def encode() -> list[int]:
+        def encode() -> tuple[list[int], list[int]]:
             (found,) = self._tokenizer.backend.encode_batch_fast(
                 [(left, right)], add_special_tokens=add_special_tokens
             )
             ids: list[int] = found.ids
             if not any_length:
                 self._check_count(len(ids), 0)
-            return ids
+            return ids, found.type_ids
 
         return await self._apart(len(left) + len(right), encode)
 

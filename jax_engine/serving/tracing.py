@@ -54,7 +54,7 @@ class Tracer:
 
         Args:
             headers: those of the client, whose `traceparent` names the span's parent.
-            num_tokens: of the prompt, and of all outputs.
+            num_tokens: number of tokens of the prompt, and of all outputs.
         """
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

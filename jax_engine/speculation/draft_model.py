@@ -19,7 +19,7 @@ class LookaheadDraft:
     """Guesses behind a step of the target that was not read when they were launched.
 
     Attributes:
-        wanted: Of each sequence, by seq_id, what was known of it; in the order of `drawing`.
+        wanted: What was known of each sequence, by seq_id, in the order of `drawing`.
     """
 
     drawing: Drawing

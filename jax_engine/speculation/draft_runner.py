@@ -72,7 +72,7 @@ class Drawing:
 
     Attributes:
         tickets: The steps that draw them.
-        places: Of each sequence, the samples that are its guesses, counted over all these steps.
+        places: The samples that are each sequence's guesses, counted over all these steps.
     """
 
     tickets: list[Ticket]
@@ -256,5 +256,6 @@ def draft_setup(setup: RequestSetup, *, greedy: bool, vocab_size: int) -> Reques
         prompt_logprobs=None,
         pooling=False,
         token_states=False,
+        embeds=None,
         is_special=False,
     )

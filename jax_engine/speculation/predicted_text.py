@@ -119,7 +119,7 @@ def _found(text: np.ndarray, last: list[int], at: int) -> tuple[int, int] | None
     """Where the most of these tokens stand in a text: the place behind them, and how many they are.
 
     Args:
-        at: Of places that are as good, the first one behind it is chosen, else the last one.
+        at: The first of several equally good places behind this one is chosen, else the last one.
     """
     ends, best = np.flatnonzero(text == last[-1]) + 1, None
     for length in range(1, len(last) + 1):

@@ -125,6 +125,7 @@ class Speculator:
             found = self._following.read(behind)
         except Exception:
             logger.exception("the drafter failed: no guess of the step counts")
+            self._behind = None  # what was launched behind these has lost its cache, too
         for place, item in enumerate(plan.scheduled):
             if item.drafts and item.drafts[0] < 0:
                 count = len(item.drafts)

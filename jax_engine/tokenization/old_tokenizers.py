@@ -1,7 +1,8 @@
 """Tokenizers of directories without tokenizer.json: the files that older checkpoints have.
 
-tokenizer.model is SentencePiece's (Llama 1 and 2, Baichuan, InternLM), qwen.tiktoken is Qwen 1's;
-vocab.json with merges.txt (GPT-2, OPT) is left to transformers, which knows how each model splits.
+tokenizer.model is SentencePiece's (Llama 1 and 2, Baichuan, InternLM), qwen.tiktoken is Qwen 1's,
+vocab.txt is BERT's; vocab.json with merges.txt (GPT-2, OPT) is left to transformers, which knows
+how each model splits.
 Code that a checkpoint brings is never run.
 
 tokenizer.model is read without the sentencepiece package. The file is a protocol buffer: fields,
@@ -27,10 +28,16 @@ from jax_engine.tokenization.gguf_tokenizer import backend_from_fields, merges_b
 from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 from jax_engine.tokenization.tokenizer_fields import (
     AddedTokenFields,
+    Described,
     GgufTokenizerFields,
     TokenizerConfigFields,
     added_tokens_file,
     marked,
+)
+from jax_engine.tokenization.word_pieces import (
+    VOCABULARY,
+    backend_of_word_pieces,
+    has_word_pieces,
 )
 
 BPE = 2  # of TrainerSpec.model_type; Unigram is 1, and the default
@@ -167,29 +174,34 @@ _QWEN_SPECIAL = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     *(f"<|extra_{number}|>" for number in range(205)),
 )
-_VOCABULARIES = ("vocab*", "*.model", "*.tiktoken", "tekken.json")
+_VOCABULARIES = ("vocab*", "*.model", "*.tiktoken")
 _CONTROL = 3
 _BY_HAND = "Give a tokenizer=, or skip_tokenizer_init=True to work with token ids."
 
 
 def has_old_tokenizer(directory: Path) -> bool:
-    return any((directory / name).exists() for name in ("vocab.json", _QWEN))
+    return any(
+        (directory / name).exists() for name in ("vocab.json", VOCABULARY, _QWEN, "tekken.json")
+    )
 
 
 def backend_without_json(
-    directory: Path, fields: TokenizerConfigFields
+    directory: Path, fields: TokenizerConfigFields, described: Described
 ) -> tuple[Backend, dict[str, str]]:
     """The tokenizer, and the special tokens that its files name.
 
     Raises:
         ModelNotFoundError: No file is one of those that are read.
-        ConfigError: A SentencePiece vocabulary of another type than BPE.
+        ConfigError: A SentencePiece vocabulary of another type than BPE, or a setting of BERT's
+            tokenizer that is not supported.
         WeightsError: A file is damaged.
     """
     if (directory / "tokenizer.model").exists():
-        return _sentencepiece(directory, fields)
+        return backend_of_sentencepiece(directory / "tokenizer.model", directory, fields)
     if (directory / _QWEN).exists():
         return _qwen(directory / _QWEN), dict.fromkeys(("eos_token", "pad_token"), "<|endoftext|>")
+    if has_word_pieces(directory, fields):
+        return backend_of_word_pieces(directory, fields, described)
     return _by_transformers(directory)
 
 
@@ -200,10 +212,15 @@ def unpadded(backend: Backend) -> Backend:
     return backend
 
 
-def _sentencepiece(
-    directory: Path, fields: TokenizerConfigFields
+def backend_of_sentencepiece(
+    file: Path, directory: Path, fields: TokenizerConfigFields
 ) -> tuple[Backend, dict[str, str]]:
-    file = directory / "tokenizer.model"
+    """The tokenizer of a SentencePiece model, with the tokens that the directory's files add.
+
+    Raises:
+        ConfigError: A vocabulary of another type than BPE.
+        WeightsError: A file is damaged.
+    """
     model = read_sentencepiece(file)
     described = GgufTokenizerFields(
         tokens=model.tokens,

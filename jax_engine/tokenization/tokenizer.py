@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokenizers import Tokenizer as Backend
 
+from jax_engine.config.engine_config import TokenizerMode
 from jax_engine.errors import WeightsError
 from jax_engine.models.checkpoints.file_schema import (
     checked,
@@ -21,6 +22,8 @@ from jax_engine.models.checkpoints.resolve import HUB, HubOptions, resolve_model
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.chat_template import DEFAULT, ChatTemplate
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
+from jax_engine.tokenization.mistral_templates import instruct_template
+from jax_engine.tokenization.mistral_tokenizers import read_mistral
 from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
 from jax_engine.tokenization.tokenizer_fields import (
@@ -83,6 +86,13 @@ class Tokenizer:
     def token_bytes(self) -> TokenBytes | None:
         """The bytes of each token, if the tokenizer works on bytes; else None."""
         return token_bytes(self.backend)
+
+    @cached_property
+    def around(self) -> tuple[int, int]:
+        """How many special tokens `encode` adds in front of a text, and behind it."""
+        mask = self.backend.encode("a").special_tokens_mask
+        text = [at for at, is_special in enumerate(mask) if not is_special] or [len(mask)]
+        return text[0], max(0, len(mask) - 1 - text[-1])
 
     @property
     def hugging_face(self) -> Any:
@@ -151,17 +161,21 @@ class Tokenizer:
 
 
 def load_tokenizer(
-    source: "str | Path | GgufFile | None" = None, hub: HubOptions = HUB
+    source: "str | Path | GgufFile | None" = None,
+    hub: HubOptions = HUB,
+    mode: TokenizerMode = "auto",
 ) -> Tokenizer:
     """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
 
     Args:
         hub: options for files that are not on this machine.
         source: A `GgufFile` that is open already is not read again.
+        mode: which files of a directory are read: `EngineConfig.tokenizer_mode`.
 
     Raises:
         ModelNotFoundError: there is no such model, or no tokenizer in it.
-        ConfigError: a GGUF file with an unsupported kind of tokenizer.
+        ConfigError: a GGUF file with an unsupported kind of tokenizer, or `mode` asks for files
+            that are not there.
         WeightsError: the files are unreadable.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
     """
@@ -170,7 +184,7 @@ def load_tokenizer(
     path = Path(source).expanduser() if source is not None else None
     if path is None or not os.path.isdir(path) or not _has_tokenizer(path):
         path = resolve_model(None if source is None else str(source), config_only=True, hub=hub)
-    return _from_gguf(open_gguf(path)) if path.is_file() else _from_directory(path)
+    return _from_gguf(open_gguf(path)) if path.is_file() else _from_directory(path, mode)
 
 
 def _has_tokenizer(directory: Path) -> bool:
@@ -215,8 +229,14 @@ def tokenizer_config(directory: Path) -> tuple[dict[str, Any], TokenizerConfigFi
     return raw, checked(raw, TokenizerConfigFields, str(file), WeightsError)
 
 
-def _from_directory(directory: Path) -> Tokenizer:
+def _from_directory(directory: Path, mode: TokenizerMode) -> Tokenizer:
     raw, fields = tokenizer_config(directory)
+    if mode in ("auto", "mistral"):
+        found = read_mistral(directory, fields, wanted=mode == "mistral")
+        if found is not None:
+            own = instruct_template(found.version)
+            templates = _templates(directory, fields) or ({} if own is None else {DEFAULT: own})
+            return Tokenizer(found.backend, special_tokens=found.named, chat_template=templates)
     described = described_tokens(directory, fields, raw)
     backend, named = _backend(directory, fields, described)
     for name, token in described.named.items():
@@ -230,7 +250,7 @@ def _backend(
     """The tokenizer, and the special tokens that its files name."""
     file = directory / "tokenizer.json"
     if not os.path.lexists(file):  # a link to nothing is a broken tokenizer
-        return backend_without_json(directory, fields)
+        return backend_without_json(directory, fields, described)
     try:
         backend = unpadded(Backend.from_buffer(file.read_bytes().removeprefix(codecs.BOM_UTF8)))
         add_tokens(backend, described, directory)

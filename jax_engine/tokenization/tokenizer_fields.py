@@ -79,6 +79,11 @@ class TokenizerConfigFields(SpecialTokensFields, frozen=True):
     add_bos_token: bool | None = None
     add_eos_token: bool | None = None
     added_tokens_decoder: dict[Id, AddedTokenFields] | None = None
+    tokenizer_class: str | None = None
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    do_basic_tokenize: bool | None = None
 
 
 _GGUF_KEYS = {

@@ -37,11 +37,11 @@ class SlotLayout:
     Attributes:
         layers: how many layers are stacked.
         slots: how many adapters are held.
-        in_size, out_size: of the product.
+        in_size, out_size: the product's sizes.
         max_rank: the largest rank that a slot holds.
         parts: how many modules the weight has.
         halves: 16 columns of the product each: (the first, how many there are, their part). Two of
-            them make a panel: of a gated product, those of gate and the same ones of up.
+            them make a panel; those of gate and the same ones of up do in a gated product.
         bias_rows: rows of B behind its ranks: the biases, and zeros (`Device.bias_rows`).
         choices: the matrices among which each row has its own; 0: all rows have the same one.
     """
@@ -127,7 +127,7 @@ class AdapterRows(NamedTuple):
     """Which rows of a step have which adapter.
 
     Attributes:
-        slot: of each row; 0 for none, and for padding.
+        slot: each row's slot; 0 for none, and for padding.
         order: the rows, sorted by slot.
         starts: the rows of slot s are order[starts[s]:starts[s + 1]].
         tiles: which adapters each tile of rows has, for the kernels of a GPU; None elsewhere.
@@ -153,8 +153,8 @@ def rows_that_choose(
     """Rows of tokens, each with one of several matrices, sorted by the pairs of both.
 
     Args:
-        rows: of the tokens.
-        token: of each row.
+        rows: the tokens' rows.
+        token: each row's token.
         choice: the number of each row's matrix; of a row without an adapter any number. Rows whose
             number is too high have a matrix of another device, and no adapter here.
     """
@@ -170,7 +170,7 @@ class LowRank(NamedTuple):
 
     Attributes:
         x: what is multiplied, as no product has rounded it.
-        arrays: of `Slots`.
+        arrays: the arrays of `Slots`.
         layer: the layer's index.
         add: computes `added_to`: see `operations/xla.py`.
     """

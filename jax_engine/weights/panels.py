@@ -208,7 +208,7 @@ class CodedPanels(InPanels, RowsOfCodes):
 
     Attributes:
         kinds: the kinds of the weight's rows.
-        num_bytes: of the largest weight of the stack.
+        num_bytes: bytes of the largest weight of the stack.
         ordered: whether the columns lie in another order, which x is put into.
     """
 
@@ -271,7 +271,7 @@ def most_bytes(
     """Bytes that hold any matrix of a stack.
 
     Args:
-        kinds: of all rows.
+        kinds: the kinds that occur in any row.
         layers: the parts of each layer's matrix: kinds, and numbers of rows in them.
         matrix: one of the stack, or the experts of one layer.
 

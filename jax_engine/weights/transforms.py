@@ -11,6 +11,8 @@ A declaration is a tensor's name or a transform of further declarations:
     AddOne("input_layernorm.weight")                      Gemma's norms
     Repeat("q_norm.weight")                               one norm for all heads
     Flat("q_norm.weight")                                 heads that are stored as one vector
+    OneRow("e_score_correction_bias")                     a vector that is stored as a matrix
+    Number("act_fn.beta")                                 one number, stored without axes
     Heads("kv_b_proj.weight")                             a matrix for each head, rows below rows
     Constant(1.0)                                         OLMo's norms, which store nothing
 
@@ -262,6 +264,28 @@ class Flat(OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
+class OneRow(OfOne):
+    """A vector that is stored as a matrix of one row (ERNIE 4.5)."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors((1, *shape), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        transform_of(self.part).read_into(source, out[None], words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(OfOne):
+    """A vector of one number, which is stored without axes (Apertus)."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors((), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        transform_of(self.part).read_into(source, out.reshape(()), words)
+
+
+@dataclasses.dataclass(frozen=True)
 class Heads(OfOne):
     """A part whose rows are those of several matrices, one matrix after another."""
 
@@ -286,6 +310,19 @@ class UnitRows(OfOne):
         rows = np.empty(out.shape, np.float32)
         transform_of(self.part).read_into(source, rows, words)
         out[...] = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-7)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitColumns(OfOne):
+    """The part's columns, each divided by its length (Ling's head)."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors(shape, words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        columns = np.empty(out.shape, np.float32)
+        transform_of(self.part).read_into(source, columns, words)
+        out[...] = columns / (np.linalg.norm(columns, axis=0, keepdims=True) + 1e-7)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,7 @@ QUICK = (
     "step/smollm2-135m-adapters/*",
     "step/llama-3.1-8b-adapters/decode-32",
 )
+QUICK_ROCM = ("step/smollm2-135m/decode-32", "step/llama-3.1-8b/decode-1")
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 # Kernels and copies that a layer of a step that decodes may start.
@@ -52,7 +53,7 @@ LAUNCHES, LAUNCHES_OF_CODES, LAUNCHES_OF_EXPERTS = 16, 25, 33
 LAUNCHES_INVARIANT, LAUNCHES_WITH_ADAPTERS, LAUNCHES_OF_ADAPTED_EXPERTS = 17, 27, 54
 
 _LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
-_LLAMA3: dict[str, Any] = _LLAMA | {
+LLAMA3: dict[str, Any] = _LLAMA | {
     "vocab_size": 128256,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
@@ -82,17 +83,17 @@ MODELS = {
         }
     ),
     "llama-3.2-1b": config_from_hf(
-        _LLAMA3
+        LLAMA3
         | {
             "hidden_size": 2048,
             "intermediate_size": 8192,
             "num_hidden_layers": 16,
             "tie_word_embeddings": True,
-            "rope_parameters": _LLAMA3["rope_parameters"] | {"factor": 32.0},
+            "rope_parameters": LLAMA3["rope_parameters"] | {"factor": 32.0},
         }
     ),
     "llama-3.1-8b": config_from_hf(
-        _LLAMA3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+        LLAMA3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
     ),
 }
 MODELS["olmoe-1b-7b"] = config_from_hf(
@@ -133,32 +134,33 @@ SHAPES = {
 
 def cases(target: Target) -> dict[str, Callable[[], Program]]:
     """The step of each model in each shape, by name; quantised ones where a kernel has products."""
+    build = functools.partial(_step, target.platform)
     models: dict[str, tuple[str, Kind | None]] = {name: (name, None) for name in MODELS}
     if "mosaic" in target.backends:
         models |= QUANTISED
     steps: dict[str, Callable[[], Program]] = {
-        f"step/{name}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape], kind)
+        f"step/{name}/{shape}": functools.partial(build, MODELS[model], SHAPES[shape], kind)
         for name, (model, kind) in models.items()
         for shape in SHAPES
     }
     steps |= {
         f"step/{name}/{shape}": functools.partial(
-            _step, MODELS["smollm2-135m"], SHAPES[shape], cache_dtype=cache_dtype
+            build, MODELS["smollm2-135m"], SHAPES[shape], cache_dtype=cache_dtype
         )
         for name, cache_dtype in CACHES.items()
         for shape in SHAPES
     }
     steps |= {
         f"step/{name}-invariant/{shape}": functools.partial(
-            _step, MODELS[name], SHAPES[shape], batch_invariant=True
+            build, MODELS[name], SHAPES[shape], batch_invariant=True
         )
         for name in INVARIANT
         for shape in SHAPES
-        if "triton" in target.backends
+        if "triton" in target.backends and target.platform == "cuda"
     }
     steps |= {
         f"step/{name}-adapters/{shape}": functools.partial(
-            _step,
+            build,
             MODELS[name],
             with_adapters(SHAPES[shape]),
             adapters=adapters,
@@ -169,14 +171,16 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     }
     return steps | {
         f"step/{name}-one-graph/{shape}": functools.partial(
-            _step, MODELS[name], SHAPES[shape], mode="FULL"
+            build, MODELS[name], SHAPES[shape], mode="FULL"
         )
         for name in ONE_GRAPH
         for shape in SHAPES
+        if target.platform == "cuda"  # elsewhere "FULL" is "PIECEWISE"
     }
 
 
 def _step(
+    platform: str,
     config: ModelConfig,
     shape: StepShape,
     kind: Kind | None = None,
@@ -226,7 +230,7 @@ def _step(
         launches=_launches(config, kind, batch_invariant, shape)
         if shape.decode_only and held
         else 2**62,
-        starts=_starts(config, mode) if held else None,
+        starts=_starts(platform, config, mode) if held else None,
         options=steps.options(shape),
     )
 
@@ -243,8 +247,15 @@ def _launches(
     return LAUNCHES if kind is None else LAUNCHES_OF_CODES
 
 
-def _starts(config: ModelConfig, mode: CudagraphMode) -> Starts:
-    """What the host may start: a graph for each layer and two around them, or one for all."""
+def _starts(platform: str, config: ModelConfig, mode: CudagraphMode) -> Starts:
+    """What the host may start: a graph for each layer and two around them, or one for all.
+
+    On an AMD GPU XLA puts no product that reads a slice of a stack into a graph, and few kernels
+    between two of them, so that the host starts most of a layer piece by piece.
+    """
+    if platform == "rocm":
+        layers = config.spec.num_layers
+        return Starts(host=2 + 12 * layers, graphs=2 + 3 * layers, updates=0, kernels=2**62)
     layers = 0 if mode == "FULL" else config.spec.num_layers
     graphs = 1 if mode == "FULL" else layers + 2
     return Starts(host=graphs, graphs=graphs, updates=layers, kernels=2**62)

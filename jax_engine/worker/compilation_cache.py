@@ -30,7 +30,7 @@ def enable_compilation_cache() -> Path | None:
         return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
-    folder = cache_dir() / "xla" / f"{jaxlib_version}-{_machine_key()}"
+    folder = cache_dir() / "xla" / f"{jaxlib_version}-{machine_key()}"
     problem = _why_read_only(folder)
     if problem is not None:
         logger.warning(
@@ -57,7 +57,8 @@ def _why_read_only(folder: Path) -> OSError | None:
     return None
 
 
-def _machine_key() -> str:
+def machine_key() -> str:
+    """A hash of the CPU's features: programs and bits may be others on another one."""
     text = platform.machine() + platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

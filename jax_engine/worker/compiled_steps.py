@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from tqdm import tqdm
 
 from jax_engine.config.engine_config import CudagraphMode
+from jax_engine.errors import ConfigError
 from jax_engine.host_memory import give_back
 from jax_engine.layers.batch import make_batch
 from jax_engine.lora.slot_weights import AdapterSlots
@@ -42,6 +43,7 @@ from jax_engine.worker.step_output import (
     sample_needed_rows,
 )
 from jax_engine.worker.step_plan import (
+    PromptEmbeds,
     adapters_of_tokens,
     has_one_query_each,
     packed_length,
@@ -116,27 +118,38 @@ class CompiledSteps:
         arrays = model.graphdef, model.params, kv_scales
         self.weights, self._structure = jax.tree.flatten(arrays)
 
+    def check_alike(self, model: LoadedModel) -> None:
+        """Raises ConfigError unless compiled steps can take the weights of this model, too."""
+        given = jax.tree.leaves((model.graphdef, model.params, self.kv_scales))
+        before, after = ([(one.shape, one.dtype) for one in each] for each in (self.weights, given))
+        if before != after:
+            raise ConfigError(
+                f"the weights of {model.source} have other shapes or formats than those that the "
+                "engine was built with: build another engine"
+            )
+
     def __call__(
         self,
         shape: StepShape,
         kv_cache: Shaped[Array, "L kv N K B D"],
         packed: np.ndarray | Int[Array, " P"],
         previous: Int[Array, " M"],
-        stream: Any = None,
+        read: Any = None,
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Starts one step. The cache is donated: the caller must not use it again.
 
         Args:
             previous: `token_ids` of the previous step, which may still be running.
-            stream: What the stage before has handed on (`Stream`). None in the first one; in any
-                other zeros take its place, for steps of which only the time counts.
+            read: What the stage before has handed on (`Stream`); zeros take its place where it is
+                None, for steps of which only the time counts. In the first stage the `PromptEmbeds`
+                of a step that has some.
         """
-        if stream is None and self._stream_dtypes is not None:
+        if read is None and self._stream_dtypes is not None:
             handed = self.stream(shape.num_tokens)
-            stream = tuple(np.zeros(one.shape, one.dtype) for one in handed)
+            read = tuple(np.zeros(one.shape, one.dtype) for one in handed)
+        more = () if read is None else (read,)
         if self.mesh is not None:
-            packed, previous = self.mesh.everywhere((packed, previous))
-        more = () if stream is None else (stream,)
+            packed, previous, *more = self.mesh.everywhere((packed, previous, *more))
         step: Any
         if self.enforce_eager:
             step, packed = self.function(shape, kv_cache)[0], jnp.asarray(packed)
@@ -175,10 +188,7 @@ class CompiledSteps:
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
-        options: dict[str, Any] = {"compiler_options": self.options(shape)}
-        if self.mesh is not None:
-            results = self.mesh.kv_cache, WHOLE
-            options |= self.mesh.placements(self._arguments(self.mesh, shape), results)
+        options = {"compiler_options": self.options(shape)} | self.placements(shape)
         jitted = jax.jit(step, donate_argnums=1, **options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
@@ -188,23 +198,36 @@ class CompiledSteps:
         """XLA's options for the step of one shape."""
         return this_device().step_options(self.cudagraph_mode, decode_only=shape.decode_only)
 
+    def placements(self, shape: StepShape) -> dict[str, Any]:
+        """Options of `jax.jit`: where a step's arguments and results lie. None on one device."""
+        if self.mesh is None:
+            return {}
+        results = self.mesh.kv_cache, WHOLE
+        return self.mesh.placements(self._arguments(self.mesh, shape), results)
+
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
         """The step of one shape, and its arguments: weights, cache (to donate), plan, previous.
 
-        Of a stage that others precede, also what the one before hands on.
+        Of a stage that others precede, also what the one before hands on; of a step with embeddings
+        these.
         """
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
         previous = jax.ShapeDtypeStruct((self.max_rows,), jnp.int32)
 
-        def step(weights: Any, kv_cache: Any, packed: Any, previous: Any, *stream: Any) -> Any:
+        def step(weights: Any, kv_cache: Any, packed: Any, previous: Any, *read: Any) -> Any:
             with exact_products(self.dtype or kv_cache.dtype):
-                return self._step(shape, weights, kv_cache, packed, previous, *stream)
+                return self._step(shape, weights, kv_cache, packed, previous, *read)
 
         if self.mesh is not None:
             results = self.mesh.kv_cache, WHOLE
             step = self.mesh.over(step, self._arguments(self.mesh, shape), results)
-        handed = self.stream(shape.num_tokens)
-        more = () if handed is None else (handed,)
+        read: Any = self.stream(shape.num_tokens)
+        if shape.embeds:
+            size = (shape.num_tokens, self._width)
+            vectors: Any = jax.ShapeDtypeStruct(size, self.dtype or kv_cache.dtype)
+            given: Any = jax.ShapeDtypeStruct(size[:1], jnp.bool)
+            read = PromptEmbeds(vectors, given)
+        more = () if read is None else (read,)
         return step, (self._held(shape), kv_cache, packed, previous, *more)
 
     def stream(self, num_tokens: int) -> Any:
@@ -219,7 +242,7 @@ class CompiledSteps:
         weights = [SHARE] * len(self._held(shape))
         if self.kv_scales is not None:  # behind the parameters
             weights[len(self.weights) - 1] = mesh.kv_scales
-        return weights, mesh.kv_cache, WHOLE, WHOLE
+        return weights, mesh.kv_cache, WHOLE, WHOLE, *[WHOLE] * shape.embeds
 
     def _step(
         self,
@@ -228,7 +251,7 @@ class CompiledSteps:
         kv_cache: Shaped[Array, "L kv N K B D"],
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
-        stream: Any = None,
+        *read: Any,
     ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens.
 
@@ -264,8 +287,10 @@ class CompiledSteps:
             batch_invariant=self.batch_invariant,
             adapters=adapters,
         )
-        if stream is None:
-            stream = model.first_stream(plan.token_ids, batch)
+        if self._stream_dtypes is None:
+            stream = model.first_stream(plan.token_ids, batch, *read)
+        else:
+            [stream] = read
         stream, kv_cache = model.run_layers(stream, batch, kv_cache)
         if not model.spec.has_head:
             return kv_cache, StepOutput(stream=stream)

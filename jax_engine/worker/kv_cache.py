@@ -109,6 +109,25 @@ class KVCache:
             data = np.asarray(self._gather(self.array, np.maximum(gpu, 0)))
             self.host.write(cpu[: len(part)].tolist(), data[: len(part)])
 
+    def read_blocks(self, blocks: list[int]) -> list[Array]:
+        """As `BlockMover`. Waits for nothing."""
+        columns = [_columns([(one, one) for one in part])[0] for part in _parts_of(blocks)]
+        return [self._gather(self.array, np.maximum(one, 0)) for one in columns]
+
+    def write_blocks(self, blocks: list[int], contents: list[np.ndarray]) -> None:
+        """As `BlockMover`."""
+        first, shape, dtype = 0, self.host.block_shape, self.host.dtype
+        for part in contents:
+            count = len(part)
+            gpu, _ = _columns([(one, one) for one in blocks[first : first + count]])
+            if count < BLOCKS_A_CALL:
+                part = np.concatenate(
+                    [part, np.zeros((BLOCKS_A_CALL - count, *part.shape[1:]), np.uint8)]
+                )
+            data = part.view(dtype).reshape(BLOCKS_A_CALL, *shape)
+            self.array = self._scatter(self.array, gpu, data)
+            first += count
+
     def read(self, block: int) -> np.ndarray:
         """The contents of a device block, as `write` takes them."""
         blocks, _ = _columns([(block, block)])
@@ -141,6 +160,10 @@ def _zeros(shape: tuple[int, ...], dtype: DTypeLike, mesh: DeviceMesh | None) ->
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     return [pairs[i : i + BLOCKS_A_CALL] for i in range(0, len(pairs), BLOCKS_A_CALL)]
+
+
+def _parts_of(blocks: list[int]) -> list[list[int]]:
+    return [blocks[i : i + BLOCKS_A_CALL] for i in range(0, len(blocks), BLOCKS_A_CALL)]
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

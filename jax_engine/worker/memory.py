@@ -112,7 +112,8 @@ def check_longest_sequence_fits(
         f"({gib(needed * profile.block)}), but there are {profile.num_blocks}: memory "
         f"{gib(profile.total)}, of which {gib(profile.budget)} may be used; weights "
         f"{gib(profile.weights)}, step {gib(profile.step)}. The longest that fits is {fitting} "
-        f"tokens: {advice}."
+        f"tokens: {advice}.",
+        fitting=fitting,
     )
 
 

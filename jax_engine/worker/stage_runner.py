@@ -43,7 +43,7 @@ class StageRunner:
     After a step has failed, those behind it fail, too, until `recover`.
 
     Args:
-        num_stages: Of the model. So many steps may be in flight.
+        num_stages: Number of the model's stages. So many steps may be in flight.
     """
 
     def __init__(self, worker: Worker, link: StageLink, num_stages: int) -> None:

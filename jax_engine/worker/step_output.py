@@ -6,7 +6,7 @@ the time of a 30-token prompt. So `sample_needed_rows` samples for fewer rows th
 for, where that is enough. A step may also end with the logits: `SamplerPrograms`, programs of their
 own, are the second half of such steps.
 
-For `LLM.embed` a step sums each sequence's hidden states, and takes the last of them.
+For `LLM.embed` a step sums each sequence's hidden states, and takes the first and the last.
 
 `prompt_logprobs` has the log-probabilities of a prompt's own tokens
 (`SamplingParams.prompt_logprobs`). Why they are no `Samples` along the prompt's row, whose token is
@@ -49,6 +49,7 @@ from jax_engine.sampling.sampling_inputs import (
     SamplerStages,
     SamplingInputs,
 )
+from jax_engine.step import HiddenStates
 from jax_engine.weights.low_rank import AdapterRows, sort_rows
 from jax_engine.worker.step_shape import StepShape
 
@@ -60,26 +61,35 @@ class PooledStates:
 
     Attributes:
         total: Each sequence's sum over its tokens in this step.
-        last: The state of each sequence's last token in this step.
+        first, last: The state of each sequence's first token in this step, and of its last.
         tokens: The states of all tokens of the step.
     """
 
     total: Float[Array, "S E"]
+    first: Float[Array, "S E"]
     last: Float[Array, "S E"]
     tokens: Float[Array, "T E"]
 
 
 @jax.named_scope("pooling")
 def pool_states(hidden: Float[Array, "T E"], query_start_loc: Int[Array, " S1"]) -> PooledStates:
-    """Sums the states of each sequence of a ragged batch, and takes its last one."""
+    """Sums the states of each sequence of a ragged batch, and takes its first and its last."""
     count = query_start_loc.shape[0] - 1
     token = jnp.arange(hidden.shape[0], dtype=jnp.int32)
     owner = jnp.searchsorted(query_start_loc, token, side="right", method="compare_all") - 1
     states = hidden.astype(jnp.float32)
     # Padding tokens follow all sequences: their owner is out of range, so the sum drops them.
     total = jax.ops.segment_sum(states, owner, num_segments=count)
+    first = states.at[query_start_loc[:-1]].get(mode="clip")
     last = states[jnp.maximum(query_start_loc[1:] - 1, 0)]
-    return PooledStates(total, last, states)
+    return PooledStates(total, first, last, states)
+
+
+def on_host(states: PooledStates, *, with_tokens: bool) -> HiddenStates:
+    """The states, of each token if they are wanted. Waits for the step."""
+    tokens = np.asarray(states.tokens) if with_tokens else None
+    total, first, last = (np.asarray(one) for one in (states.total, states.first, states.last))
+    return HiddenStates(total, first, last, tokens)
 
 
 NUM_TOP = 20  # vLLM's default `max_logprobs`; a request for more gets the whole vocabulary

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int32
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from jax_engine.operations import decodes_are_ragged, this_device
 from jax_engine.sampling.sampling_inputs import ROW_WIDTH, PackedSampling
@@ -56,7 +56,8 @@ def sparse_entries(
         if setup.has_penalties:
             if row not in known:
                 known[row] = _history(rows[row], prompt_len)
-            history.append(_of_sample(i, known[row][:, :position]))
+            first = 0 if setup.embeds is None else prompt_len  # embeddings are no tokens
+            history.append(_of_sample(i, known[row][:, first:position]))
     return (
         np.concatenate(bias, axis=1) if bias else _NONE,
         np.concatenate(history, axis=1) if history else _NONE,
@@ -245,7 +246,42 @@ def _with_extras(
         prompt_logprobs=asked,
         whole_prompt_logprobs=asked and not all(0 <= count <= NUM_TOP for count in counts),
         pooling=any(setup.pooling for _, setup in special),
+        embeds=any(
+            setup.embeds is not None and row.start < len(setup.embeds) for row, setup in special
+        ),
     )
+
+
+class PromptEmbeds(NamedTuple):
+    """What the first layer reads of some tokens of a step, in place of their table's vectors.
+
+    Attributes:
+        given: Which tokens these are; the others' vectors are zeros.
+    """
+
+    vectors: Float[Array, "T E"] | Float[np.ndarray, "T E"]
+    given: Bool[Array, " T"] | Bool[np.ndarray, " T"]
+
+
+def prompt_embeds(
+    rows: list[Row], setups: Mapping[int, RequestSetup], num_tokens: int, width: int, dtype: Any
+) -> PromptEmbeds:
+    """The embeddings of a step's positions.
+
+    Args:
+        num_tokens: T, padded.
+        width, dtype: Those of the vectors.
+    """
+    vectors, given = np.zeros((num_tokens, width), dtype), np.zeros(num_tokens, bool)
+    first = 0
+    for row in rows:
+        embeds = setups[row.request].embeds
+        if embeds is not None:
+            part = embeds[row.start : row.end]
+            vectors[first : first + len(part)] = part
+            given[first : first + len(part)] = True
+        first += len(row.tokens)
+    return PromptEmbeds(vectors, given)
 
 
 def _has_prompts(rows: list[Row], of_rows: list[RequestSetup]) -> bool:

@@ -38,6 +38,7 @@ class StepShape:
         pooling: It also returns each sequence's hidden states, pooled.
         lora: Some rows have adapters, where a branch in the program would make the host wait.
             Elsewhere one program serves steps with and without them.
+        embeds: Some tokens are positions of prompts that are given as embeddings.
     """
 
     num_tokens: int
@@ -50,6 +51,7 @@ class StepShape:
     whole_prompt_logprobs: bool = False
     pooling: bool = False
     lora: bool = False
+    embeds: bool = False
 
     def __str__(self) -> str:
         kind = "decode" if self.decode_only else "mixed"
@@ -60,6 +62,7 @@ class StepShape:
         extra += " of all tokens" if self.whole_prompt_logprobs else ""
         extra += ", with pooling" if self.pooling else ""
         extra += ", with adapters" if self.lora else ""
+        extra += ", with embeddings" if self.embeds else ""
         return f"{kind} step of {self.num_tokens} tokens, {self.num_rows} rows{extra}"
 
 

@@ -10,7 +10,9 @@ copy-on-write destination may be a block that a preempted sequence lost in the s
 """
 
 import hashlib
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -31,7 +33,6 @@ from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.sampling.sampling_inputs import SamplerStages, stages_needed
 from jax_engine.step import (
     Capabilities,
-    HiddenStates,
     PreemptionCosts,
     RequestSetup,
     SampleLogprobs,
@@ -40,15 +41,17 @@ from jax_engine.step import (
     Unread,
 )
 from jax_engine.worker.compiled_steps import CompiledSteps, compile_ahead
+from jax_engine.worker.fingerprint import fingerprint
 from jax_engine.worker.kv_cache import KVCache, scales_for, scales_shape
 from jax_engine.worker.preemption_costs import measure_costs
-from jax_engine.worker.step_output import PooledStates, StepOutput, Unsampled
+from jax_engine.worker.step_output import StepOutput, Unsampled, on_host
 from jax_engine.worker.step_plan import (
     gather,
     moved,
     num_right,
     own_numbers,
     pack_step,
+    prompt_embeds,
     split_fields,
 )
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
@@ -66,8 +69,8 @@ class Ticket:
         asks: What its rows ask of the sampler; None of a step that sampled by itself.
         step, previous: What was launched, and what it was given as the tokens drawn before it.
         right: How many guesses of each row are right, once a step asks that follows unread.
-        digest: Of the step's number, plan and moves, without its tokens; None in a process that
-            is alone with its model.
+        digest: Digest of the step's number, plan and moves, without its tokens; None in a process
+            that is alone with its model.
     """
 
     output: StepOutput | None
@@ -158,6 +161,7 @@ class Worker:
         )
         self.setups: dict[int, RequestSetup] = {}
         self._dtype, self._max_model_len = dtype, max_model_len
+        self._config = model.config
         self._batch_invariant = batch_invariant
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
@@ -177,8 +181,18 @@ class Worker:
         vocab_size = self.capabilities.vocab_size
         return compile_ahead(self.steps, self.kv_cache, vocab_size, shapes, use_tqdm=use_tqdm)
 
-    def set_weights(self, model: LoadedModel) -> None:
-        """Takes the weights of the model that it was built for, and the scales of its cache."""
+    def set_weights(self, model: LoadedModel | Callable[[], LoadedModel]) -> None:
+        """Takes the weights of the model that it was built for, and the scales of its cache.
+
+        Args:
+            model: or what reads it, in the process that has the device.
+
+        Raises:
+            ConfigError: The weights that were read are not like those before.
+        """
+        if not isinstance(model, LoadedModel):
+            model = model()
+            self.steps.check_alike(model)
         scales = scales_for(
             model, self.kv_cache.dtype, dtype=self._dtype, max_model_len=self._max_model_len
         )
@@ -190,6 +204,29 @@ class Worker:
         """Takes memory for these CPU blocks, once; False if there is too little."""
         return self.kv_cache.host.make_room(blocks)
 
+    @property
+    def block_bytes(self) -> int:
+        """See `BlockMover`."""
+        host = self.kv_cache.host
+        return math.prod(host.block_shape) * host.dtype.itemsize
+
+    def fingerprint(self) -> bytes:
+        """See `BlockMover`. Of the weights that it has now."""
+        steps, host = self.steps, self.kv_cache.host
+        settings = (
+            jnp.dtype(self._dtype).name, host.dtype.name, host.block_shape, steps.enforce_eager,
+            self._batch_invariant,
+        )  # fmt: skip
+        return fingerprint(self._config, steps.weights, settings)
+
+    def read_blocks(self, blocks: list[int]) -> list[Any]:
+        """See `BlockMover`."""
+        return self.kv_cache.read_blocks(blocks)
+
+    def write_blocks(self, blocks: list[int], contents: list[Any]) -> None:
+        """See `BlockMover`."""
+        self.kv_cache.write_blocks(blocks, contents)
+
     def measure_costs(self) -> PreemptionCosts:
         """Times moves and steps, between two steps."""
         return measure_costs(self, self.steps, self.kv_cache, self._max_model_len)
@@ -198,7 +235,7 @@ class Worker:
         """Starts one step without waiting for it.
 
         Args:
-            stream: What the stage before has handed on (`Stream`): see `CompiledSteps`.
+            stream: What the stage before has handed on (`Stream`); None in the first one.
 
         Raises:
             WeightsError: An adapter cannot be held: see `AdapterSlots.write`.
@@ -237,12 +274,18 @@ class Worker:
         shape, packed = pack_step(
             step, self.setups, table_width, batch_invariant=self._batch_invariant
         )
+        read = stream
+        if shape.embeds and self._config.spec.has_embedding:
+            sizes = shape.num_tokens, self._config.spec.width
+            read = prompt_embeds(step.rows, self.setups, *sizes, self._dtype)
+        elif shape.embeds:  # they are read in the first stage
+            shape = replace(shape, embeds=False)
         if digest is not None:
             digest.update(packed)
         plan: np.ndarray | Int[Array, " P"] = packed
         if unread is not None:
             plan = self._moved(packed, shape, step, unread)
-        arrays = (plan, previous) if stream is None else (plan, previous, stream)
+        arrays = (plan, previous) if read is None else (plan, previous, read)
         self.kv_cache.array, output = self.steps(shape, self.kv_cache.array, *arrays)
         setups = [self.setups[row.request] for row in step.rows]
         wants = HostOutputs(  # the shape tells most steps that nobody wants logits or states
@@ -328,7 +371,9 @@ class Worker:
             tokens.tolist(),
             _on_host(sampled, count) if wants.logprobs else None,
             None if output.prompt is None else _on_host(output.prompt, None),
-            None if output.pooled is None else _states(output.pooled, wants.token_states),
+            None
+            if output.pooled is None
+            else on_host(output.pooled, with_tokens=wants.token_states),
             self.logits(ticket) if wants.logits and output.unsampled is not None else None,
             _digest_of(ticket, tokens),
         )
@@ -363,11 +408,6 @@ def _digest_of(ticket: Ticket, tokens: Int[np.ndarray, " samples"] | None) -> by
 def _unsampled(ticket: Ticket) -> Unsampled:
     assert ticket.output is not None and ticket.output.unsampled is not None, "no masked step"
     return ticket.output.unsampled
-
-
-def _states(states: PooledStates, with_tokens: bool) -> HiddenStates:
-    tokens = np.asarray(states.tokens) if with_tokens else None
-    return HiddenStates(np.asarray(states.total), np.asarray(states.last), tokens)
 
 
 def _on_host(sampled: SamplerOutput, count: int | None) -> SampleLogprobs:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from pallas_kernels.aot.collectives import Collective, find_collectives
 from pallas_kernels.aot.hlo import Watched, find_copies, launches_per_turn
 from pallas_kernels.aot.ptx import (
     Resources,
@@ -23,6 +24,7 @@ from pallas_kernels.aot.ptx import (
     mosaic_kernels,
     xla_kernels,
 )
+from pallas_kernels.aot.rocm import code_objects
 from pallas_kernels.aot.targets import Target
 from pallas_kernels.aot.thunks import Starts, starts_of
 
@@ -43,6 +45,10 @@ class Program:
         launches: kernels and copies that are acceptable in one turn of a loop.
         starts: how much one run of the program may start; None: it is not looked at.
         options: compiler options that callers of the function should use.
+        placements: `jax.jit`'s options for where arguments and results lie, if several devices run
+            the program.
+        devices: how many run the program; shapes of arguments are those of all together.
+        exchanges: how often they may talk in one run.
         alike: a program for another number of rows. Kernels of `INVARIANT` names must be compiled
             to the same instructions on floats, in the same order, in both.
     """
@@ -55,6 +61,9 @@ class Program:
     launches: int = 2**62
     starts: Starts | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    placements: dict[str, Any] = field(default_factory=dict)
+    devices: int = 1
+    exchanges: int = 2**62
     alike: "Program | None" = None
 
 
@@ -67,7 +76,9 @@ class Outcome:
         seconds: time to trace, lower and compile on this machine.
         kernels: all kernels of the program, XLA's own included.
         copies: instructions that copy the cache or a weight.
+        arguments: bytes of all arguments on one device.
         temporary, aliased: bytes of temporary memory, and of results stored in arguments.
+        collectives: what devices say to each other in one run.
         launches: kernels and copies that one turn of a loop starts, in a model's step one layer.
         starts: what one run starts.
         differing: names of kernels that are other ones for another number of rows, but must not.
@@ -80,8 +91,10 @@ class Outcome:
     seconds: float = 0.0
     kernels: list[Resources] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
+    arguments: int = 0
     temporary: int = 0
     aliased: int = 0
+    collectives: list[Collective] = field(default_factory=list)
     launches: int = 0
     starts: Starts = field(default_factory=Starts)
     differing: list[str] = field(default_factory=list)
@@ -107,41 +120,56 @@ def compile_case(case: str, target_name: str, target: Target, build: Callable[[]
 
 
 def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> None:
-    device = target.device()
-    with tempfile.TemporaryDirectory() as folder, jax.default_device(device), _quiet():
+    with tempfile.TemporaryDirectory() as folder, jax.default_device(target.device()), _quiet():
         dump = Path(folder)
         program = build()
         with _printed(dump / "printed") as printed:
             started = time.perf_counter()
-            compiled = _compiled(program, device, dump)
+            compiled = _compiled(program, target, dump)
             outcome.seconds = time.perf_counter() - started
         if program.alike is not None:
-            outcome.differing = _differing(program.alike, device, dump)
-        kernels = mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
+            outcome.differing = _differing(program.alike, target, dump)
+        kernels = _kernels(target, dump, printed)
         text = compiled.as_text()
         outcome.starts = starts_of(dump, text)
     outcome.kernels = kernels
     outcome.copies = find_copies(text, program.watched)
     outcome.launches = launches_per_turn(text)
+    outcome.collectives = find_collectives(text)
     memory = compiled.memory_analysis()
+    outcome.arguments = memory.argument_size_in_bytes
     outcome.temporary = memory.temp_size_in_bytes
     outcome.aliased = memory.alias_size_in_bytes
     outcome.problems += problems_of(outcome, program)
 
 
-def _compiled(program: Program, device: Any, dump: Path) -> Any:
+def _kernels(target: Target, dump: Path, printed: Path) -> list[Resources]:
+    if target.platform == "rocm":
+        return code_objects.kernels(dump)
+    return mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
+
+
+def _compiled(program: Program, target: Target, dump: Path) -> Any:
     """The program, compiled; XLA writes its kernels into the folder."""
     options = {"xla_dump_to": str(dump), "xla_dump_emitter_re": "ptx", **program.options}
-    jitted = jax.jit(program.function, donate_argnums=program.donated, compiler_options=options)
-    placed = _place(program.arguments, device)
-    return jitted.trace(*placed).lower(lowering_platforms=("cuda",)).compile()
+    jitted = jax.jit(
+        program.function,
+        donate_argnums=program.donated,
+        compiler_options=options,
+        **program.placements,
+    )
+    device = target.device()
+    placed = program.arguments if program.placements else _place(program.arguments, device)
+    with code_objects.kept_in(dump):
+        return jitted.trace(*placed).lower(lowering_platforms=(target.platform,)).compile()
 
 
-def _differing(alike: Program, device: Any, dump: Path) -> list[str]:
+def _differing(alike: Program, target: Target, dump: Path) -> list[str]:
     """Names of kernels that are in one of two programs only."""
     with tempfile.TemporaryDirectory() as folder:
-        _compiled(alike, device, Path(folder))
-        both = [arithmetic(one, INVARIANT) for one in (dump, Path(folder))]
+        _compiled(alike, target, Path(folder))
+        of = code_objects.arithmetic if target.platform == "rocm" else arithmetic
+        both = [of(one, INVARIANT) for one in (dump, Path(folder))]
     if not both[0]:
         return ["none found"]
     return sorted({name for name, *_ in both[0] ^ both[1]})
@@ -162,12 +190,15 @@ def problems_of(outcome: Outcome, program: Program) -> list[str]:
         problems.append(f"{outcome.temporary:,} bytes of temporaries > {program.temporary:,}")
     if outcome.launches > program.launches:
         problems.append(f"a turn of a loop starts {outcome.launches} kernels > {program.launches}")
+    exchanges = sum(one.times for one in outcome.collectives)
+    if exchanges > program.exchanges:
+        problems.append(f"devices talk {exchanges} times > {program.exchanges}")
     if program.starts is not None:
         for what, found, most in zip(Starts._fields, outcome.starts, program.starts, strict=True):
             if found > most:
                 problems.append(f"{what} in one run: {found} > {most}")
     donated = sum(
-        leaf.size * leaf.dtype.itemsize
+        leaf.size * leaf.dtype.itemsize // program.devices
         for position in program.donated
         for leaf in jax.tree.leaves(program.arguments[position])
     )

@@ -48,9 +48,13 @@ def _serve(
             reason = f"the compiler ended its process (exit status {worker.wait()})"
             outcome = {"case": case, "target": target, "seconds": 0.0, "kernels": [], "copies": []}
             outcome |= {"temporary": 0, "aliased": 0, "launches": 0, "refused": ""}
+            outcome |= {"arguments": 0, "collectives": [], "starts": []}
             outcome |= {"problems": [reason]}
             worker = None
         done.put(outcome)
+        if _platform(target) == "rocm":  # whose XLA leaves files of new kernels only
+            _stop(worker)
+            worker = None
     _stop(worker)
 
 
@@ -59,9 +63,15 @@ def _start(target: str, modules: list[str]) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "pallas_kernels.aot.worker", target, *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment(),
+        env=environment(_platform(target)),
         text=True,
     )
+
+
+def _platform(target: str) -> str:
+    from pallas_kernels.aot.targets import TARGETS
+
+    return TARGETS[target].platform
 
 
 def _ask(worker: "subprocess.Popen[str]", case: str) -> dict[str, Any] | None:

@@ -37,8 +37,8 @@ class Resources:
     """The resources of one kernel.
 
     Attributes:
-        name: of the kernel's entry point.
-        registers: of each thread.
+        name: name of the kernel's entry point.
+        registers: registers of each thread.
         spilled: bytes of registers stored to and loaded from memory, a thread.
         shared: bytes of shared memory of a block.
     """
@@ -114,11 +114,18 @@ def arithmetic(dump: Path, names: tuple[str, ...]) -> set[tuple[str, ...]]:
     return found
 
 
+def launched_memory(dump: Path) -> dict[str, int]:
+    """Bytes of shared memory that XLA's launches ask for, by kernel."""
+    return {
+        name: int(size)
+        for thunks in dump.glob("*.thunk_sequence.txt")
+        for name, size in LAUNCH.findall(thunks.read_text())
+    }
+
+
 def xla_kernels(dump: Path, ptxas: str) -> list[Resources]:
     """The kernels that XLA and Triton compiled, from the folder that XLA dumped into."""
-    shared: dict[str, int] = {}
-    for thunks in dump.glob("*.thunk_sequence.txt"):
-        shared |= {name: int(size) for name, size in LAUNCH.findall(thunks.read_text())}
+    shared = launched_memory(dump)
     reports: Iterable[str] = (assemble(file, ptxas) for file in sorted(dump.glob("*.ptx")))
     return [kernel for report in reports for kernel in parse_report(report, shared)]
 

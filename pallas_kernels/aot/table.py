@@ -14,6 +14,7 @@ HEADER = (
     "launches",
     "graphs",
     "updates",
+    "exchanges",
     "temp MB",
     "seconds",
 )
@@ -64,6 +65,7 @@ def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
         str(outcome["launches"] or "-"),
         str(starts.graphs or "-"),
         str(starts.updates if starts.graphs else "-"),
+        str(sum(count for _, count, _ in outcome["collectives"]) or "-"),
         f"{outcome['temporary'] / 1e6:.1f}",
         f"{outcome['seconds']:.1f}",
     )

@@ -110,7 +110,7 @@ def count(thunks: Iterable[Thunk], turns: Mapping[int, int]) -> Starts:
     """What the host starts when it walks through these thunks.
 
     Args:
-        turns: Of the loops, by number of the thunk; a loop that is not named has one.
+        turns: How often each loop runs, by number of its thunk; a loop that is not named runs once.
     """
     return sum((_count(one, turns, False) for one in thunks), Starts())
 

@@ -11,15 +11,18 @@ import json
 import os
 import sys
 
+from pallas_kernels.aot.rocm import plugin
 
-def environment() -> dict[str, str]:
-    """Environment in which JAX compiles for CUDA without a GPU, and Mosaic prints its kernels."""
+
+def environment(platform: str = "cuda") -> dict[str, str]:
+    """Environment in which JAX compiles without a GPU, and the compilers leave what we read."""
     return {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "MOSAIC_GPU_DUMP_PTXAS": "1",
         "MOSAIC_GPU_DUMP_RESOURCES": "1",
+        **(plugin.ENVIRONMENT if platform == "rocm" else {}),
     }
 
 
@@ -30,6 +33,8 @@ def main() -> None:
 
     target_name, *names = sys.argv[1:]
     target = TARGETS[target_name]
+    if target.platform == "rocm":
+        plugin.prepare()
     modules = [importlib.import_module(name) for name in names]
     cases = {name: c for module in modules for name, c in module.cases(target).items()}
     for line in sys.stdin:

@@ -22,7 +22,7 @@ class Tiles(NamedTuple):
     """The adapters of each tile of rows.
 
     Attributes:
-        slot: of each row, up to whole tiles of ROWS; 0: it has no adapter.
+        slot: each row's slot, up to whole tiles of ROWS; 0: it has no adapter.
         busy: how many adapters a tile's rows have.
         slots: these adapters' slots, counted from 0, in front; K is as many as can be in one tile.
     """
@@ -53,7 +53,7 @@ def tiles_of(slot: Int[Array, " T"], slots: int) -> Tiles:
     """The adapters of each tile, the same in all layers of a step.
 
     Args:
-        slot: of each row, from 1 to `slots`; 0 for none.
+        slot: each row's slot, from 1 to `slots`; 0 for none.
     """
     tiles = -(-len(slot) // rows_of(len(slot)))
     whole = jnp.pad(slot, (0, tiles * ROWS - len(slot)))

@@ -77,7 +77,8 @@ def tiles(shape: tuple[int, ...], dtype: Any, columns: int | None = None) -> Any
     """Shared memory in the layout that WGMMA reads: tiles of 8 rows, swizzled.
 
     Args:
-        columns: of a tile; None: as many as can be. Both operands of a product need as many bytes.
+        columns: columns of a tile; None: as many as can be. Both operands of a product need as many
+            bytes.
     """
     itemsize = jnp.dtype(dtype).itemsize
     size = swizzle_bytes((columns or shape[-1]) * itemsize)
@@ -130,6 +131,36 @@ def left_operand(codes: jax.Array) -> jax.Array:
         codes = codes.astype(jnp.float32)  # Hopper has no shorter way
     widened: jax.Array = mosaic_gpu.layout_cast(codes.astype(jnp.bfloat16), WGMMA)
     return widened
+
+
+def load_vectors(ref: Any, size: int) -> jax.Array:
+    """Loads a row of numbers, of which each thread holds vectors of so many."""
+    layout = mosaic_gpu.Layout.WG_STRIDED(ref.shape, vec_size=size)
+    loaded: jax.Array = mosaic_gpu.layout_cast(ref[...], layout)
+    return loaded
+
+
+def semaphore() -> Any:
+    """A counter in global memory, for each thread block, that other devices may add to."""
+    return mosaic_gpu.SemaphoreType.REGULAR
+
+
+def on_device(ref: Any, rank: int) -> Any:
+    """The same array in the memory of another device of the mesh."""
+    return mosaic_gpu.remote_ref(ref, jnp.int32(rank))
+
+
+def tell_all(counter: Any, size: int) -> None:
+    """Adds one to this semaphore on each of `size` devices, behind all that was written before."""
+    signal = mosaic_gpu.SemaphoreSignal
+    mosaic_gpu.semaphore_signal_parallel(
+        *(signal(counter, device_id=jnp.int32(rank)) for rank in range(size))
+    )
+
+
+def wait_for(counter: Any, count: int) -> None:
+    """Waits until this device's semaphore was added to so often."""
+    pl.semaphore_wait(counter, count, decrement=False)
 
 
 def across(values: jax.Array, columns: int) -> jax.Array:

@@ -24,7 +24,7 @@ class Plan(NamedTuple):
     """Static sizes of a product.
 
     Attributes:
-        rows, size: of the weight.
+        rows, size: the weight's shape.
         group: columns that share a scale. 0: all of them do, and the caller scales.
         packed: whether a byte holds two codes.
         tokens: tokens in a tile, a multiple of 8.

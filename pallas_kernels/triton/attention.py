@@ -9,7 +9,7 @@ import jax
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.call import Call, Options
-from pallas_kernels.device import interpreting, target_device
+from pallas_kernels.device import interpreting, target_device, wave_size
 from pallas_kernels.gpu_metadata import GpuMetadata, make_gpu_metadata
 from pallas_kernels.triton.decode import attend_rows, programs_per_row
 from pallas_kernels.triton.merge import Result, merge_rows
@@ -85,7 +85,7 @@ def attend(
     arrays, shape = operands(call), geometry(call, options)
     interpret = interpreting()
     device = target_device()
-    key = (device.device_kind, shape.dim, shape.block_size, call.kv_cache.dtype)
+    key = (device.device_kind, shape.dim, shape.block_size, call.kv_cache.dtype, wave_size())
     decode = cast(TritonDecodeConfig, lookup("triton_decode", *key))
     prefill = cast(TritonPrefillConfig, lookup("triton_prefill", *key))
 

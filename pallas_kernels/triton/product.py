@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.device import wave_size
 from pallas_kernels.triton.dialect import dot, launch, load, program_id, shape_of, store
 
 # Rows of x and of w in a tile. Hopper's products have at least 64 rows; a decode of one row waits
@@ -22,7 +23,8 @@ COLUMNS = {4: 32, 2: 64}  # of a step, by the bytes of a number
 # Programs that a product has at least, if its columns can be cut: half a GPU's SMs can read as fast
 # as its memory. More parts would write more sums.
 PROGRAMS = 64
-NUM_WARPS, NUM_STAGES = 4, 4
+NUM_WARPS = 4
+NUM_STAGES = {32: 4, 64: 2}  # by the threads of a warp: an MI300X has 64 KiB for tiles
 
 
 class Cut(NamedTuple):
@@ -68,7 +70,7 @@ def multiply(
         # Programs that read the same part of w are neighbours in time.
         grid=(-(-len(x) // TILE_X), -(-out // TILE_W), cut.parts),
         num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
+        num_stages=NUM_STAGES[wave_size()],
         interpret=interpret,
     )
     total = found[0]

@@ -19,6 +19,8 @@ _OF_LAYERS = (
     "no_rope_layer_interval",
     "mlp_only_layers",
     "mlp_layer_types",
+    "moe_layers",
+    "moe_layer_end_index",
 )
 _QWEN = {
     "vocab_size": 61,
@@ -28,11 +30,27 @@ _QWEN = {
     "num_attention_heads": 4,
 }
 _OTHER = _QWEN | {"max_position_embeddings": 64}
+_LING = _OTHER | {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "num_shared_experts": 1,
+    "num_key_value_heads": 2,
+}
 # Configurations of families that have no tiny checkpoint, since transformers lacks them.
 WITHOUT_CASES: dict[str, tuple[dict[str, Any], ...]] = {
     "baichuan": (
         _OTHER | {"architectures": ["BaichuanForCausalLM"]},
         _QWEN | {"architectures": ["BaichuanForCausalLM"]},
+    ),
+    "bailing_moe": (
+        _LING | {"architectures": ["BailingMoeForCausalLM"], "use_bias": False},
+        _LING | {"architectures": ["BailingMoeForCausalLM"], "norm_topk_prob": False},
+    ),
+    "bailing_moe_v2": (
+        _LING
+        | {"architectures": ["BailingMoeV2ForCausalLM"], "use_bias": False, "num_experts": 16}
+        | {"first_k_dense_replace": 1},
     ),
     "internlm": (_OTHER | {"architectures": ["InternLMForCausalLM"]},),
     "minicpm": (

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from scripts.families import encoders, rerankers
 from scripts.families.models import DEPTH, Family, families
 from scripts.families.routing import EXPERTS
 from scripts.families.words import COLUMNS, Facet, cell
@@ -28,8 +29,8 @@ attention has added to it.
 ## Layers that differ
 
 Some layers see a window of the last positions only. Some do not rotate queries and keys (NoPE).
-Some have experts. A family's layers repeat a pattern, drawn here for {depth} layers as it is by
-default. In the other families all layers are alike.
+Some have experts (*E*). A family's layers repeat a pattern, drawn here for {depth} layers as it is
+by default. In the other families all layers are alike.
 
 {{{{ figure family-patterns }}}}
 
@@ -40,8 +41,8 @@ In brackets is what only some models of the family have.
 - *Norms*: before or after each part. *1 + w*: the checkpoint stores the scale less one.
 - *Attention*: MHA: each query head has a KV head of its own; GQA: a few share one; MQA: all share
   one; MLA: all heads' keys and values are made of one latent a token. *Window 3:1*: three layers
-  with a window, then one without. *Own scale*: scores are not divided by the square root of the
-  head's size.
+  with a window, then one without. *Chunks 3:1*: in three layers a query sees the positions of its
+  own chunk only. *Own scale*: scores are not divided by the square root of the head's size.
 - *Residual*: parallel parts read the same stream; of sequential ones, the MLP reads the stream
   after attention.
 - *Difference*: between [our logits and transformers'](#the-differences).
@@ -52,7 +53,8 @@ ROUTING = """
 
 A router scores the experts for each token, and the best k of them work on it. *Softmax, then
 top-k*: the softmax is over all experts; *top-k, then softmax*: over the chosen ones. *Bias that
-selects*: it is added to the scores for the choice, and not to the weights.
+selects*: it is added to the scores for the choice, and not to the weights. *Weights of inputs*: an
+expert's weight multiplies what it reads.
 
 """
 NAMES = """
@@ -70,7 +72,8 @@ for a prompt of {prompt} tokens and {greedy} greedy tokens after it. We compute 
 cache, the prompt in two chunks. The difference is the largest one of two logits, relative to the
 largest logit, in all checkpoints of the family, whose number is in brackets. It must be below 1e-4,
 and the greedy tokens must be the same (`tests/models/test_families.py`). A dash: transformers has
-no class for the family.
+no class for the family. Its checkpoint is then one of another family that computes the same, with
+other names (`tests/golden/families/isomorphs.py`), or the NumPy oracle alone computes it.
 
 `python -m tests.golden.families.parity` measures the differences again,
 `python -m scripts.families` writes this page, and `python -m scripts.figures` draws the pictures.
@@ -86,6 +89,8 @@ def page() -> str:
     differences = DIFFERENCES.format(
         version=max(made), cases=len(made), prompt=len(PROMPT), greedy=NUM_GREEDY
     )
+    words_of_encoders, *table_of_encoders = encoders.section()
+    words_of_rerankers, *table_of_rerankers = rerankers.section()
     decoders = [[*described(one, COLUMNS), difference(one)] for one in every]
     return "".join(
         (
@@ -96,6 +101,10 @@ def page() -> str:
             NAMES,
             table(["family", "architectures", "what is special"], [names(one) for one in every]),
             differences,
+            words_of_encoders,
+            table(*table_of_encoders),
+            words_of_rerankers,
+            table(*table_of_rerankers),
         )
     )
 

@@ -9,6 +9,7 @@ SCORES = {
     "softmax": "softmax, then top-k",
     "chosen_softmax": "top-k, then softmax",
     "sigmoid": "sigmoid, then top-k",
+    "chosen_sigmoid": "top-k, then sigmoid",
 }
 
 
@@ -41,6 +42,10 @@ def scaling(config: ModelConfig) -> str:
     return "" if experts_of(config).router.scaling == 1 else "scaled"
 
 
+def of_input(config: ModelConfig) -> str:
+    return "weights of inputs" if experts_of(config).scaled_input else ""
+
+
 def expert_groups(config: ModelConfig) -> str:
     return "" if experts_of(config).router.groups == 1 else "groups"
 
@@ -63,7 +68,7 @@ def sparse(config: ModelConfig) -> str:
 
 EXPERTS: dict[str, tuple[Facet, ...]] = {
     "expert": (expert, expert_bias),
-    "routing": (routing, renormalised, router_biases, expert_groups, scaling),
+    "routing": (routing, renormalised, router_biases, expert_groups, scaling, of_input),
     "shared expert": (shared,),
     "in layers": (sparse,),
 }

@@ -19,6 +19,7 @@ ACTIVATIONS = {
     "relu": "ReLU",
     "relu2": "ReLU²",
     "clipped_swiglu": "clipped SwiGLU",
+    "xielu": "xIELU",
 }
 
 
@@ -60,14 +61,22 @@ def positions(config: ModelConfig) -> str:
     return "ALiBi" if spec.attentions[0].alibi_slopes is not None else rotation(config)
 
 
+def token_types(config: ModelConfig) -> str:
+    return "types of tokens" if (config.spec.token_types or 0) > 1 else ""
+
+
 def growth(config: ModelConfig) -> str:
-    return "queries grow" if config.spec.attentions[0].query_growth is not None else ""
+    """Whether queries grow, in all layers or in those that do not rotate them."""
+    grows = [one.query_growth is not None for one in config.spec.attentions]
+    if not any(grows):
+        return ""
+    return "queries grow" if all(grows) else "queries grow where RoPE is not"
 
 
 def norm_kind(config: ModelConfig) -> str:
-    norm = config.spec.norm
+    norm = config.spec.norm or config.spec.embedding_norm
     assert norm is not None
-    declared = config.weights.get("norm.weight", config.weights["norm"])
+    declared = config.weights.get("norm.weight", config.weights.get("norm"))
     words = kind_of(norm)
     if isinstance(declared, AddOne):
         words += " of 1 + w"
@@ -82,6 +91,8 @@ def kind_of(norm: NormSpec) -> str:
 
 def placement(layer: LayerSpec) -> str:
     """Where a layer's norms are."""
+    if layer.post_norm:
+        return "after each sum"
     if layer.parallel:
         return "one before both" if layer.mlp_norm is None else "one before each"
     if layer.input_norm is None:
@@ -90,7 +101,7 @@ def placement(layer: LayerSpec) -> str:
 
 
 def norm_places(config: ModelConfig) -> str:
-    return placement(config.spec.layers[0])
+    return placement(config.spec.layers[-1])
 
 
 def embedding_norm(config: ModelConfig) -> str:
@@ -114,6 +125,14 @@ def window(config: ModelConfig) -> str:
     return "window in all layers" if all(flags) else "window in later layers"
 
 
+def chunks(config: ModelConfig) -> str:
+    flags = [layer.attention.chunk is not None for layer in layers_of(config.spec)]
+    if not any(flags):
+        return ""
+    found = pattern(flags)
+    return "chunks in all layers" if found is None else f"chunks {found[0]}:{found[1]}"
+
+
 def sinks(config: ModelConfig) -> str:
     return "sinks" if config.spec.attentions[0].sinks else ""
 
@@ -127,11 +146,11 @@ def scale(config: ModelConfig) -> str:
 
 
 def head_norm(config: ModelConfig) -> str:
-    norm = config.spec.attentions[0].head_norm
+    norm = next((one.head_norm for one in config.spec.attentions if one.head_norm), None)
     if norm is None:
         return ""
     words = "q/k norm" if norm.kind == "rms" else "q/k LayerNorm"
-    return words + " over all heads" * norm.whole
+    return words + " over all heads" * norm.whole + " after RoPE" * norm.rotated_first
 
 
 def attention_bias(config: ModelConfig) -> str:
@@ -193,7 +212,7 @@ def logits(config: ModelConfig) -> str:
 COLUMNS: dict[str, tuple[Facet, ...]] = {
     "positions": (positions, rotated_part, stretch, growth),
     "norms": (norm_kind, norm_places, embedding_norm),
-    "attention": (heads, window, head_norm, attention_bias, sinks, soft_cap, scale, clip),
+    "attention": (heads, window, chunks, head_norm, attention_bias, sinks, soft_cap, scale, clip),
     "MLP": (has_experts, dense, dense_bias),
     "residual": (residual, residual_factor),
     "embedding and head": (head, embedding_factor, logits),

@@ -114,7 +114,7 @@ def figure_9() -> Drawing:
     for name, word in (("1", ","), ("1b", "there"), ("2", "in"), ("2b", "the")):
         pool.feed(name, word)
     pool.texts = {name: pool.texts[name] for name in ("1", "1b", "2", "2b")}
-    _beams(picture, 164, "their heirs; orange: new", pool, dict.fromkeys((9, 10, 11, 12), "b"))
+    _beams(picture, 164, "their heirs; at the end: new", pool, dict.fromkeys((9, 10, 11, 12), "b"))
     return picture
 
 

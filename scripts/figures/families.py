@@ -20,7 +20,7 @@ WIDTH, STREAM = 640, 24  # of the picture, of the stream in its panel
 TALL, GAP = 22, 12
 NARROW_ROWS = (10, 290, 648)  # where the rows of the narrow one begin
 FILLS = {"norm": "b", "attention": "a", "MLP": "c", "router": "d"}
-CELL, LABELS = 13, 152  # a layer; where the labels end
+CELL, LABELS = 12, 152  # a layer; where the labels end
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Panels:
     tall: float  # what the caption takes
 
 
-WIDE = Panels(3, 213, (112, 112), (78, 156, 70), 34, (13, 10, 11, 9.5), 30)
+WIDE = Panels(3, 213, (112, 112), (78, 156, 70), 36, (13, 10, 11, 10), 30)
 NARROW = Panels(2, 179, (84, 84), (74, 140, 64), 44, (13, 12, 12, 12), 46)
 
 
@@ -254,9 +254,9 @@ def _differences(config: ModelConfig) -> list[str]:
     if len({layer.attention.window for layer in layers}) > 1:
         says.append(window(config))
     if len({layer.attention.rope for layer in layers}) > 1:
-        says.append(rotation(config))
+        says.append(rotation(config).replace(" in ", " ").removesuffix(" layers"))
     if len({layer.mlp for layer in layers}) > 1:
-        says.append(f"experts: {sparse(config)}")
+        says.append("E: " + sparse(config).replace("all but the", "not"))
     return says
 
 

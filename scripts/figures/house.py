@@ -1,191 +1,234 @@
-"""The rooms of the code and a request's way through them, drawn from the folders and the imports.
+"""The rooms of the code and a request's way through them, in the rows of scripts/rooms.py.
 
-A room that is not drawn, one that is gone, or a way between rooms that do not know each other is an
-error: the picture cannot go stale. The narrow one has the same rooms in a phone's width.
+The narrow one has the same rooms in a phone's width, with those beside the way below it.
 """
 
-import ast
-from pathlib import Path
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scripts import rooms as house
 from scripts.figures.svg import PHONE, Drawing
+from scripts.rooms import STEP
 
-ROOT = Path(__file__).resolve().parents[2]
-WIDTH, HEIGHT = 640, 640
-STEP = "jax_engine/step.py"
+TITLE = "The rooms of the code, and a request's way through them"
+LETTER = 0.6  # of a text's size: the width that a letter gets
+NAME = 12  # size of a room's name
+BETWEEN = 14  # boxes in a row
+BACK, RESULT = "jax_engine/engine", "StepResult"  # who reads what a step has brought
+BESIDE = "beside the way"
+APART = ("shares no code:", "tests hold the", "two together")
 
 
-class Room(NamedTuple):
-    """A folder, or a file, and where it is drawn."""
+class Box(NamedTuple):
+    """A room's box: `lines` are its name and what it says."""
 
+    room: str
+    lines: list[str]
     x: float
     y: float
     w: float
-    says: str
-    fill: str = "free"
+    h: float
+
+    @property
+    def middle(self) -> float:
+        return self.x + self.w / 2
 
 
-ROOMS = {
-    "jax_engine/commands": Room(20, 20, 120, "jax-engine serve"),
-    "jax_engine/serving": Room(180, 20, 130, "HTTP, AsyncLLM", "a"),
-    "jax_engine/lora": Room(330, 8, 130, "adapters"),
-    "jax_engine": Room(20, 100, 260, "LLM, SamplingParams, outputs", "a"),
-    "jax_engine/compat": Room(330, 55, 130, "vLLM's other names"),
-    "jax_engine/parallel": Room(330, 102, 130, "several devices"),
-    "jax_engine/engine": Room(20, 180, 260, "requests, a step, outputs", "a"),
-    "jax_engine/tokenization": Room(330, 149, 130, "text and tokens"),
-    "jax_engine/guided": Room(330, 198, 62, "grammars"),
-    "jax_engine/config": Room(398, 198, 62, "settings"),
-    "jax_engine/quantize": Room(330, 247, 62, "to codes"),
-    "jax_engine/processes": Room(398, 247, 62, "processes"),
-    "jax_engine/core": Room(20, 260, 164, "scheduler, blocks, cache", "a"),
-    "jax_engine/speculation": Room(194, 260, 86, "who guesses", "a"),
-    STEP: Room(20, 340, 440, "Step and StepResult: numbers, no objects", "b"),
-    "jax_engine/worker": Room(20, 420, 120, "one compiled step", "c"),
-    "jax_engine/sampling": Room(20, 500, 120, "the sampler", "c"),
-    "jax_engine/models": Room(180, 420, 120, "families, loaders", "c"),
-    "jax_engine/layers": Room(180, 500, 120, "attention, linear", "c"),
-    "jax_engine/weights": Room(340, 420, 120, "formats", "c"),
-    "jax_engine/operations": Room(340, 500, 120, "one for a device", "c"),
-    "pallas_kernels": Room(20, 580, 205, "GPUs, and XLA for all", "d"),
-    "cpu_kernels": Room(255, 580, 205, "CPUs", "d"),
-    "reference": Room(500, 20, 120, "the oracle: NumPy"),
-}
-# The way of a request: from, to, and what goes there. One of the two rooms imports the other.
-WAY = (
-    ("jax_engine/commands", "jax_engine/serving", ""),
-    ("jax_engine/serving", "jax_engine", "messages"),
-    ("jax_engine", "jax_engine/engine", "Request"),
-    ("jax_engine/engine", "jax_engine/tokenization", ""),
-    ("jax_engine/engine", "jax_engine/guided", ""),
-    ("jax_engine/engine", "jax_engine/core", "SequenceGroup"),
-    ("jax_engine/core", STEP, "make_step"),
-    (STEP, "jax_engine/worker", "launch, collect"),
-    ("jax_engine/worker", "jax_engine/models", ""),
-    ("jax_engine/worker", "jax_engine/sampling", ""),
-    ("jax_engine/models", "jax_engine/layers", ""),
-    ("jax_engine/models", "jax_engine/weights", ""),
-    ("jax_engine/layers", "jax_engine/operations", ""),
-    ("jax_engine/layers", "pallas_kernels", ""),
-    ("jax_engine/operations", "cpu_kernels", ""),
-)
-# On a phone: where each is, in its height above unless said, and what it says if that is shorter.
-NARROW = {
-    "jax_engine/commands": (4, 112, ""),
-    "jax_engine/serving": (126, 100, ""),
-    "jax_engine/lora": (236, 118, ""),
-    "jax_engine": (4, 186, "LLM, parameters, outputs"),
-    "jax_engine/compat": (222, 132, ""),
-    "jax_engine/parallel": (222, 132, ""),
-    "jax_engine/engine": (4, 186, ""),
-    "jax_engine/tokenization": (222, 132, ""),
-    "jax_engine/guided": (222, 64, ""),
-    "jax_engine/config": (290, 64, ""),
-    "jax_engine/quantize": (222, 64, ""),
-    "jax_engine/processes": (290, 64, ""),
-    "jax_engine/core": (4, 100, "plans, blocks"),
-    "jax_engine/speculation": (108, 82, ""),
-    STEP: (4, 350, ""),
-    "jax_engine/worker": (4, 104, "compiled step"),
-    "jax_engine/sampling": (4, 104, ""),
-    "jax_engine/models": (127, 104, ""),
-    "jax_engine/layers": (127, 104, ""),
-    "jax_engine/weights": (250, 104, ""),
-    "jax_engine/operations": (250, 104, ""),
-    "pallas_kernels": (4, 166, ""),
-    "cpu_kernels": (188, 166, ""),
-    "reference": (4, 350, "the oracle: NumPy, shares no code"),
-}
-TALL = 44
-TITLE = "The rooms of the code, and a request's way through them"
+@dataclass
+class Plan:
+    """Where each room is in a picture.
+
+    Attributes:
+        width: The width of all rooms but those that stand apart.
+        letters: The most that a line of what a room says may have.
+        size: The size of these letters.
+        gap: The room between two rows.
+    """
+
+    width: float
+    letters: int
+    size: float
+    gap: float
+    left: float = 4
+    boxes: dict[str, Box] = field(default_factory=dict)
+    height: float = 0
+
+    def lines(self, room: str) -> list[str]:
+        own = room if room == STEP or "/" not in room else room.removeprefix("jax_engine/")
+        if room == STEP:
+            return [own, house.says(room)]
+        return [own, *textwrap.wrap(house.says(room), self.letters, break_long_words=False)]
+
+    def wide(self, room: str) -> float:
+        """The width of a room's box."""
+        if room == STEP:
+            return self.width - self.left
+        name, *says = self.lines(room)
+        longest = max(NAME * len(name), self.size * max(map(len, says)))
+        return max(64, round(LETTER * longest) + 12)
+
+    def row(self, rooms: Sequence[str], x: float, y: float, w: float = 0) -> None:
+        """Boxes side by side, equally tall, each as wide as its text or `w`."""
+        tall = 16 + NAME + 1.2 * self.size * max(len(self.lines(room)) - 1 for room in rooms)
+        for room in rooms:
+            wide = w or self.wide(room)
+            self.boxes[room] = Box(room, self.lines(room), x, y, wide, round(tall))
+            x += wide + BETWEEN
+        self.height = max(self.height, y + round(tall))
+
+    def way(self) -> None:
+        """The spine straight down, and to its right the other rooms of each row."""
+        rows, spine = house.rows_of_the_way(), set(house.spine())
+        widest = max(self.wide(one) for one in spine - {STEP})
+        straight = self.left + 20 + max(widest / 2, LETTER * self.size * len(RESULT))
+        for names in rows:
+            y = self.height + (self.gap if self.boxes else 4)
+            names = sorted(names, key=lambda one: (one not in spine, self._before(one)))
+            first = self.left if names == [STEP] else straight - self.wide(names[0]) / 2
+            self.row(names, first, y)
+
+    def _before(self, room: str) -> float:
+        """The mean place of the rooms that lead to this one."""
+        found = [
+            self.boxes[one].middle
+            for one, other, _ in house.WAY
+            if other == room and one in self.boxes
+        ]
+        return sum(found) / max(1, len(found))
+
+    def beside(self) -> None:
+        """The rooms that are not on the way, equally wide, at the right end of their rows."""
+        rows, found = house.rows_of_the_way(), house.beside()
+        w = max(map(self.wide, found))
+        for room, number in found.items():
+            x, y, h = self.width - w, self.boxes[rows[number][0]].y, self.boxes[rows[number][0]].h
+            self.boxes[room] = Box(room, self.lines(room), x, y, w, h)
+
+    def below(self) -> None:
+        """The same, in rows of their own below the way."""
+        found = sorted(house.beside(), key=lambda room: house.beside()[room])
+        w = max(map(self.wide, found))
+        each = int((self.width - self.left + BETWEEN) // (w + BETWEEN))
+        w = (self.width - self.left + BETWEEN) / each - BETWEEN
+        y = self.height + 40
+        for i in range(0, len(found), each):
+            self.row(found[i : i + each], self.left, y, w)
+            y = self.height + 10
 
 
 def draw() -> dict[str, Drawing]:
-    _check()
-    wide = Drawing(WIDTH, HEIGHT, TITLE)
-    _rooms(wide, ROOMS, 294, 10)
-    wide.line([(480, 15), (480, HEIGHT - 15)], ink="faint", dash="4 4")
-    for i, line in enumerate(("shares no code:", "tests hold the", "two together")):
-        wide.text(560, 280 + 15 * i, line, size=11)
-    narrow, below = Drawing(PHONE, HEIGHT + 86, TITLE), HEIGHT + 16
-    rooms = {
-        name: Room(x, ROOMS[name].y, w, says or ROOMS[name].says, ROOMS[name].fill)
-        for name, (x, w, says) in NARROW.items()
-    }
-    _rooms(narrow, rooms | {"reference": rooms["reference"]._replace(y=below)}, 204, 12)
-    narrow.line([(4, below - 8), (354, below - 8)], ink="faint", dash="4 4")
-    narrow.text(PHONE / 2, below + TALL + 12, "tests hold the two together")
-    return {"house": wide, "house-narrow": narrow}
+    return {"house": _wide(), "house-narrow": _narrow()}
 
 
-def _rooms(picture: Drawing, rooms: dict[str, Room], back: float, size: float) -> None:
-    """The rooms and the ways; a step's result comes back at x = `back`."""
-    for one, other, what in WAY:
-        x1, y1, x2, y2 = _between(rooms[one], rooms[other])
+def wide_plan() -> Plan:
+    plan = Plan(width=490, letters=30, size=10, gap=22)
+    plan.way()
+    plan.beside()
+    return plan
+
+
+def narrow_plan() -> Plan:
+    plan = Plan(width=PHONE - 4, letters=14, size=12, gap=24)
+    plan.way()
+    plan.below()
+    return plan
+
+
+def _wide() -> Drawing:
+    plan = wide_plan()
+    picture = Drawing(640, plan.height + 4, TITLE)
+    _way(picture, plan)
+    _boxes(picture, plan.boxes.values(), plan.size)
+    first = min((plan.boxes[room] for room in house.beside()), key=lambda box: box.y)
+    picture.text(first.middle, first.y - 14, BESIDE, size=plan.size)
+    edge = plan.width + 16
+    picture.line([(edge, 4), (edge, plan.height)], ink="faint", dash="4 4")
+    for room in house.apart():
+        box = Box(room, plan.lines(room), edge + 16, 4, 636 - edge - 16, plan.height - 4)
+        picture.box(box.x, box.y, box.w, box.h)
+        for i, line in enumerate([*box.lines, "", *APART]):
+            picture.text(box.middle, 24 + 15 * i, line, size=NAME if i == 0 else plan.size)
+    return picture
+
+
+def _narrow() -> Drawing:
+    plan = narrow_plan()
+    middle, below, tall = plan.width / 2, plan.height, 16 + 3 * 15
+    first = min(plan.boxes[room].y for room in house.beside())
+    picture = Drawing(PHONE, below + 16 + tall, TITLE)
+    _way(picture, plan)
+    _boxes(picture, plan.boxes.values(), plan.size)
+    picture.text(4, first - 14, f"{BESIDE}:", anchor="start")
+    picture.line([(4, below + 8), (plan.width, below + 8)], ink="faint", dash="4 4")
+    for room in house.apart():
+        picture.box(4, below + 16, plan.width - 4, tall - 4)
+        for i, line in enumerate([*plan.lines(room)[:1], house.says(room), " ".join(APART)]):
+            picture.text(middle, below + 30 + 15 * i, line)
+    return picture
+
+
+def _boxes(picture: Drawing, boxes: Iterable[Box], size: float) -> None:
+    for box in boxes:
+        picture.box(box.x, box.y, box.w, box.h, fill=_fill(box.room))
+        for i, line in enumerate(box.lines):
+            y = box.y + 6 + NAME / 2 + (i and NAME / 2 + 2 + (i - 0.4) * 1.2 * size)
+            picture.text(box.middle, y, line, size=size if i else NAME)
+
+
+def _fill(room: str) -> str:
+    """What leads to a step, the step, what it leads to, and the packages at the end."""
+    if room == STEP:
+        return "b"
+    if room in house.led_to(STEP):
+        return "c" if room.startswith("jax_engine") else "d"
+    return "a" if STEP in house.led_to(room) else "free"
+
+
+def _way(picture: Drawing, plan: Plan) -> None:
+    for one, other, what in house.WAY:
+        points = path(plan, one, other)
+        if len(points) > 2:
+            picture.line(points[:-1], width=1)
+        (x1, y1), (x2, y2) = points[-2:]
         picture.arrow(x1, y1, x2, y2)
         if what:
-            picture.text(x1 + 8, (y1 + y2) / 2, what, anchor="start", size=size)
-    picture.line([(back, 340), (back, 220)], width=1)
-    picture.arrow(back, 220, back - 12, 220)
-    picture.text(back + 8, 310, "StepResult", anchor="start", size=size)
-    for name, room in rooms.items():
-        tall = HEIGHT - 40 if name == "reference" and room.y == 20 else TALL
-        picture.box(room.x, room.y, room.w, tall, fill=room.fill)
-        middle = room.x + room.w / 2
-        own = name if name == STEP or "/" not in name else name.removeprefix("jax_engine/")
-        picture.text(middle, room.y + 15, own, size=12)
-        picture.text(middle, room.y + 31, room.says, size=size)
+            picture.text(x1 + 8, (y1 + y2) / 2, what, anchor="start", size=plan.size)
+    step, back = plan.boxes[STEP], plan.boxes[BACK]
+    x, y = plan.left + 10, back.y + back.h / 2
+    picture.line([(x, step.y), (x, y)], width=1)
+    picture.arrow(x, y, back.x, y)
+    picture.text(x + 7, step.y - plan.gap / 2, RESULT, anchor="start", size=plan.size)
 
 
-def _between(one: Room, other: Room) -> tuple[float, float, float, float]:
-    """From edge to edge: straight down where one is above the other, else across."""
-    if other.y >= one.y + TALL:
-        left, right = max(one.x, other.x), min(one.x + one.w, other.x + other.w)
-        x = (left + right) / 2 if left < right else one.x + one.w
-        return (
-            (x if left < right else one.x + one.w / 2),
-            one.y + TALL,
-            (x if left < right else other.x + other.w / 2),
-            other.y,
-        )
-    return one.x + one.w, one.y + TALL / 2, other.x, other.y + TALL / 2
+def path(plan: Plan, one: str, other: str) -> list[tuple[float, float]]:
+    """Straight down where nothing is between; else across, as far up as may be, and then down.
 
-
-def _check() -> None:
-    """
     Raises:
-        LookupError: The picture shows what is not there, or lacks what is.
+        LookupError: Each such line crosses a box.
     """
-    folders = {
-        path.parent.relative_to(ROOT).as_posix()
-        for package in ("jax_engine", "pallas_kernels", "cpu_kernels", "reference")
-        for path in ROOT.glob(f"{package}/__init__.py")
-    }
-    folders |= {f"jax_engine/{path.parent.name}" for path in ROOT.glob("jax_engine/*/__init__.py")}
-    if folders ^ (set(ROOMS) - {STEP}):
-        raise LookupError(f"rooms drawn or missing by mistake: {folders ^ (set(ROOMS) - {STEP})}")
-    for one, other, _ in WAY:
-        if not (_knows(one, other) or _knows(other, one)):
-            raise LookupError(f"there is no way from {one} to {other}: neither imports the other")
+    start, end = plan.boxes[one], plan.boxes[other]
+    bottom = start.y + start.h
+    straight = start.middle if one != STEP else end.middle
+    if end.x < straight < end.x + end.w and _clear(plan, straight, bottom, end.y):
+        return [(straight, bottom), (straight, end.y)]
+    x = end.middle
+    side, middle = start.x + start.w, start.y + start.h / 2
+    if _clear(plan, x, start.y, end.y) and not _between(plan, side, x, middle):
+        return [(side, middle), (x, middle), (x, end.y)]
+    x1, y = start.x + start.w - 10, bottom + plan.gap * 0.4
+    for x in (end.middle, end.x + end.w - 10, end.x + 10):
+        if _clear(plan, x, bottom, end.y):
+            return [(x1, bottom), (x1, y), (x, y), (x, end.y)]
+    raise LookupError(f"no line from {one} to {other} is free of boxes")
 
 
-def _knows(one: str, other: str) -> bool:
-    wanted = other.removesuffix(".py").replace("/", ".")
-    return any(name == wanted or name.startswith(f"{wanted}.") for name in _imports(one))
+def _clear(plan: Plan, x: float, y1: float, y2: float) -> bool:
+    """Whether no box is on this line down."""
+    return not any(b.x < x < b.x + b.w and y1 < b.y + b.h and b.y < y2 for b in plan.boxes.values())
 
 
-def _imports(room: str) -> set[str]:
-    """Modules that a room's files import; of `jax_engine` itself only its own files count."""
-    path = ROOT / room
-    if room.endswith(".py"):
-        files = [path]
-    else:
-        files = sorted(path.glob("*.py") if room == "jax_engine" else path.rglob("*.py"))
-    names: set[str] = set()
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module)
-            elif isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-    return names
+def _between(plan: Plan, x1: float, x2: float, y: float) -> bool:
+    """Whether a box is on this line across."""
+    return any(b.y < y < b.y + b.h and x1 < b.x + b.w and b.x < x2 for b in plan.boxes.values())

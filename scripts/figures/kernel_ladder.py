@@ -34,8 +34,9 @@ def _ladders(columns: int) -> Drawing:
             top = y + 14 + i * ROW
             picture.text(x, top + 8, f"{i + 1} {rung}", anchor="start")
             _bar(picture, x, top + 17, work(rung, shape), shape.read_once)
-        once = [(x + SCALE, y + 29), (x + SCALE, y + 14 + len(RUNGS) * ROW)]
-        picture.line(once, "ink", width=1, dash="4 3")
+            # Beside the bar, not through the words above it.
+            once = [(x + SCALE, top + 14), (x + SCALE, top + 36)]
+            picture.line(once, "ink", width=1, dash="4 3")
     picture.text(2, picture.height - 12, NOTE, anchor="start")
     return picture
 

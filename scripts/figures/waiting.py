@@ -15,7 +15,7 @@ def draw() -> dict[str, Drawing]:
     _call(picture, 0)
     _streams(picture, 138)
     _one_loop(picture, 330)
-    picture.text(4, 441, "S schedule, E execute (for whom), O output;", anchor="start")
+    picture.text(4, 441, "S schedule; A, B: execute for them; O output;", anchor="start")
     picture.text(4, 457, "short dashes: waits; ids: text to tokens; t: text out", anchor="start")
     return {"waiting": picture}
 

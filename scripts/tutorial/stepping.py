@@ -6,7 +6,7 @@ from reference.scheduler import Scheduler
 from reference.scheduler_state import SchedulerOutput
 from reference.sequence import SequenceGroup
 
-HEADER = "computed              wait  run   swap  free"
+HEADER = "computed          wait  run   swap  free"
 
 
 def request(name: str, prompt_len: int, max_tokens: int, n: int = 1) -> SequenceGroup:
@@ -36,7 +36,7 @@ def line(scheduler: Scheduler, output: SchedulerOutput) -> str:
     queues = [scheduler.waiting, scheduler.running, scheduler.swapped]
     names = ["".join(group.request_id for group in queue) or "-" for queue in queues]
     free = scheduler.block_manager.num_free_gpu_blocks
-    return f"{computed:22}{names[0]:6}{names[1]:6}{names[2]:6}{free:4}"
+    return f"{computed:18}{names[0]:6}{names[1]:6}{names[2]:6}{free:4}"
 
 
 def moves(output: SchedulerOutput) -> list[str]:

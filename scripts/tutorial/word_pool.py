@@ -62,7 +62,7 @@ class WordPool:
         for block, words in enumerate(self.memory):
             if holders := self.holders(block):
                 count = f"x{self.manager.ref_count(block)}"
-                print(f"   block {block:2} {count}  {self.filled(block, words):24}", *holders)
+                print(f"  block {block} {count}  {self.filled(block, words):22}", *holders)
 
     def filled(self, block: int, words: list[str]) -> str:
         """The words of a block that belong to someone, and a dot for each other slot."""

@@ -12,6 +12,7 @@ from jax_engine.cli import main
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.http_server import HttpServer
 from tests.support.patience import HANG_S
+from tests.support.scripted_app import scripted_app, served
 from tests.support.tiny_llama import tiny_llama
 
 SHORT = ["--input-len=12", "--output-len=6"]
@@ -55,6 +56,42 @@ def test_serve_counts_what_the_server_counts(
     assert 0 < found["mean_ttft_ms"] <= found["mean_e2el_ms"] <= 1e3 * found["duration"]
     assert len(found["itls"]) == 9 and found["mean_normalized_latency_ms"] > 0
     assert "Output token throughput (tok/s):" in capsys.readouterr().out
+
+
+VARIABLES = ("JAX_ENGINE_API_KEY", "VLLM_API_KEY", "OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "status"),
+    [
+        (["--api-key=k"], {}, 0),
+        (["--api-key=k"], dict.fromkeys(VARIABLES, "wrong"), 0),
+        *(([], {one: "k"}, 0) for one in VARIABLES),
+        ([], dict(zip(VARIABLES, ("k", "wrong", "wrong"), strict=True)), 0),
+        ([], dict(zip(VARIABLES, ("", "k", "wrong"), strict=True)), 0),
+        (["--api-key=wrong"], dict.fromkeys(VARIABLES, "k"), 1),
+        ([], {}, 1),
+    ],
+)
+def test_a_key_is_a_flag_or_a_variable(
+    checkpoint: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    variables: dict[str, str],
+    status: int,
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    client, llm = scripted_app(checkpoint)({"api_keys": ("k",)})
+    with served(client.app) as url:
+        words = ["bench", "serve", f"--base-url={url}", *SHORT, "--num-prompts=2", *flags]
+        assert main([*words, f"--tokenizer={checkpoint}"]) == status
+    assert len(llm.asked) == (0 if status else 3)
+    if status:
+        assert "401" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -189,6 +189,21 @@ def test_a_server_answers(run: Run, url: str) -> None:
     assert ended.out == "abc\n" and Handler.asked[1][1]["model"] == "mine"
 
 
+def test_a_server_s_key_may_be_a_variable(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's own, vLLM's, or none; what is given counts more."""
+    Handler.events = [{"choices": [{"index": 0, "text": "abc"}]}]
+    ask = ["complete", "--url", url, "--model-name", "mine", "Hi"]
+    for ours, theirs, given, key in (
+        ("a", "b", ["--api-key=c"], "Bearer c"), ("a", "b", [], "Bearer a"),
+        ("", "b", [], "Bearer b"), ("", "", [], None),
+    ):  # fmt: skip
+        monkeypatch.setenv("JAX_ENGINE_API_KEY", ours)
+        monkeypatch.setenv("VLLM_API_KEY", theirs)
+        assert run(*ask, *given).status == 0 and Handler.asked[-1][2] == key
+
+
 def test_ctrl_c_ends_a_server_s_answer_wherever_it_is(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jax_engine.cli import make_parser
+from jax_engine.commands import vllm_flags
 from jax_engine.config.engine_args import EngineArgs
 from tests.commands.conftest import Run
 from tests.meta.trees import ROOT
@@ -30,14 +31,22 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "serve": {
         "model_tag": None, "host": "127.0.0.1", "port": 8000, "api_key": None, "lora_modules": None,
         "chat_template": None, "trust_request_chat_template": False, "tool_call_parser": None,
-        "reasoning_parser": None, "enable_auto_tool_choice": False, "allowed_origins": [],
+        "reasoning_parser": None, "tool_parser_plugin": None,
+        "enable_auto_tool_choice": False, "allowed_origins": [],
         "max_body_size": 1 << 25, "max_waiting": None, "max_samples": 4096,
         "request_timeout": None, "step_timeout": 300.0, "shutdown_timeout": 30.0,
         "ssl_certfile": None, "ssl_keyfile": None, "ssl_ca_certs": None, "ssl_cert_reqs": 0,
-        "log_stats_interval": 10.0, "enable_log_requests": False, "max_log_len": 0,
+        "log_stats_interval": 10.0, "enable_log_requests": False, "max_log_len": None,
         "log_format": "text", "uds": None, "root_path": "", "enable_request_id_headers": False,
         "enable_force_include_usage": False, "return_tokens_as_token_ids": False,
         "enable_prompt_tokens_details": False, "enable_server_load_tracking": False,
+        "enable_tokenizer_info_endpoint": False, "default_chat_template_kwargs": {},
+        "reasoning_effort_map": {}, "chat_template_content_format": "auto",
+        "exclude_tools_when_tool_choice_none": False,
+        "allowed_methods": ["*"], "allowed_headers": ["*"], "allow_credentials": False,
+        "disable_fastapi_docs": False, "ssl_ciphers": None, "uvicorn_log_level": "info",
+        "enable_ssl_refresh": False, "enable_log_outputs": False, "middleware": [],
+        "enable_per_request_metrics": False, "sse_keep_alive_interval": 0,
     },
     "chat": SOURCE | {
         "system_prompt": None, "quick": None, "chat_template": None, "max_tokens": None,
@@ -55,7 +64,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "smoothing_strength": None, "calibration": None, "samples": 64, "sample_length": 512,
     },
     "bench serve": PROMPTS | {
-        "backend": "openai", "base_url": None, "host": "127.0.0.1", "port": 8000,
+        "backend": "openai", "base_url": None, "host": "127.0.0.1", "port": 8000, "api_key": None,
         "endpoint": None, "request_rate": float("inf"), "burstiness": 1.0,
         "max_concurrency": None, "num_warmups": 0, "ignore_eos": False, "temperature": None,
         "top_p": None, "top_k": None, "min_p": None, "percentile_metrics": "ttft,tpot,itl",
@@ -132,6 +141,9 @@ def test_what_a_flag_is_if_nobody_gives_it(command: str, monkeypatch: pytest.Mon
     found, engine = flags_of(command), ArgumentParser()
     EngineArgs.add_cli_args(engine)
     settings = vars(engine.parse_args([]))
+    if command == "serve":
+        del settings["max_num_queued_reqs"]  # which is --max-waiting
+        settings |= vllm_flags.DEFAULTS
     own = DEFAULTS[command]
     assert {name: value for name, value in found.items() if name in own} == own
     rest = {name: value for name, value in found.items() if name not in own}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jax_engine.cli import EXAMPLES, make_parser, with_config
-from jax_engine.serving.parsers.reasoning_styles import reasoning_of_template
+from jax_engine.config.reasoning_markers import reasoning_of_template
 from jax_engine.serving.parsers.tool_formats import format_of_template
 from tests.commands.conftest import FLAGS, Run
 from tests.meta.trees import ROOT
@@ -78,7 +78,7 @@ def test_the_commands_for_two_families_name_what_their_templates_tell() -> None:
     """The page says that the flags are what the server would find."""
     named = dict[str, tuple[str | None, str | None]]()
     for line in SERVING:
-        if "-parser" in line:
+        if "-parser " in line and "-plugin" not in line:
             args = make_parser().parse_args(words_of(line))
             named[args.model_tag] = args.tool_call_parser, args.reasoning_parser
     shown = {

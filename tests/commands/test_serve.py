@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.middleware.gzip import GZipMiddleware
 
-from jax_engine import AsyncLLM
+from jax_engine import AsyncLLM, EngineConfig
 from jax_engine.commands.serve_flags import ALWAYS_ON
 from jax_engine.engine.prompts import Prompt
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.api import app as app_module
 from jax_engine.serving.api import server as server_module
 from jax_engine.serving.api.service import ServerSettings, Service
-from jax_engine.serving.request_log import RequestLog
+from jax_engine.serving.request_log import MAX_SHOWN, RequestLog
 from jax_engine.serving.tracing import Tracer
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.commands.conftest import Run
@@ -26,8 +27,10 @@ class Engine(ScriptedLLM):
     """What `serve` gets for an engine."""
 
     request_log: RequestLog | None = None
+    max_logged_output: int | None = None
     tracer: Any = None
     step_timeout = 0.0
+    settings: Any = None
     is_shut = False
 
     def shutdown(self) -> None:
@@ -63,6 +66,7 @@ def served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
 
     def build(args: Any, step_timeout: float) -> Engine:
         found.engine.step_timeout, found.engine.is_shut = step_timeout, False
+        found.engine.settings = args
         return found.engine
 
     def make_app(service: Service) -> Service:
@@ -93,6 +97,7 @@ def test_without_flags_all_is_as_the_help_says(run: Run, served: Served) -> None
     assert served.settings == ServerSettings(names=("SmolLM2-135M-Instruct",))
     assert served.options == {
         "host": "127.0.0.1", "timeout": 30.0, "tls": None, "log_stats_interval": 10.0,
+        "log_level": "info",
     }  # fmt: skip
     engine = served.engine
     assert (engine.step_timeout, engine.request_log, engine.tracer) == (300.0, None, None)
@@ -120,7 +125,22 @@ def test_without_flags_all_is_as_the_help_says(run: Run, served: Served) -> None
         (["--enable-request-id-headers"], {"request_id_headers": True}),
         (["--enable-force-include-usage"], {"force_include_usage": True}),
         (["--return-tokens-as-token-ids"], {"return_tokens_as_token_ids": True}),
+        (["--sse-keep-alive-interval=15"], {"sse_keep_alive_s": 15.0}),
+        (["--enable-per-request-metrics"], {"per_request_metrics": True}),
         ([*ALWAYS_ON], {}),
+        (["--api-key", "a", "b", "--port=0"], {"api_keys": ("a", "b")}),
+        (['--allowed-origins=["https://a", "*"]'], {"allowed_origins": ("https://a", "*")}),
+        (["--allowed-methods", "GET", "PUT"], {"allowed_methods": ("GET", "PUT")}),
+        (['--allowed-headers=["X-Y"]'], {"allowed_headers": ("X-Y",)}),
+        (["--allow-credentials"], {"allow_credentials": True}),
+        (["--disable-fastapi-docs"], {"has_docs": False}),
+        (["--max-body-size=4k"], {"max_body_bytes": 4000}),
+        (["--max-num-queued-reqs=3"], {"max_waiting": 3}),
+        (['--default-chat-template-kwargs={"a": 1}'], {"chat_template_kwargs": {"a": 1}}),
+        (["--default-chat-template-kwargs.a.b=1"], {"chat_template_kwargs": {"a": {"b": 1}}}),
+        (["--chat-template-content-format=string"], {"content_format": "string"}),
+        (['--reasoning-effort-map={"high": "max"}'], {"reasoning_efforts": {"high": "max"}}),
+        (["--exclude-tools-when-tool-choice-none"], {"exclude_forbidden_tools": True}),
     ],
     ids=str,
 )
@@ -158,9 +178,11 @@ def test_what_is_logged_and_traced(
     flags = ["--enable-log-requests", "--max-log-len=4", "--disable-log-stats"]
     flags += ["--step-timeout=9", "--shutdown-timeout=2", "--served-model-name=tiny"]
     flags += ["--otlp-traces-endpoint=http://x/v1/traces", "--host=localhost"]
+    flags += ["--uvicorn-log-level=warning", "--reasoning-parser=qwen3"]
     assert run("serve", "--port=0", *flags).status == 0
     assert served.options == {
         "host": "127.0.0.1", "timeout": 2.0, "tls": None, "log_stats_interval": None,
+        "log_level": "warning",
     }  # fmt: skip
     assert served.tracer.given == ("http://x/v1/traces", "tiny") and served.tracer.is_closed
     assert served.engine.step_timeout == 9.0
@@ -168,8 +190,54 @@ def test_what_is_logged_and_traced(
     with caplog.at_level(logging.INFO, "jax_engine"):
         served.engine.request_log("a", Prompt("abcdefgh", [1, 2]), SamplingParams())
     assert "prompt: 'abcd', prompt tokens: 2" in caplog.text
+    assert served.engine.settings.create_engine_config() == EngineConfig()
+    assert "no effect" not in caplog.text  # of what the server itself does
     assert run("serve", "--port=0", "--log-stats-interval=3").status == 0
     assert served.options["log_stats_interval"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "prompt", "output"),
+    [
+        ([], "", None),
+        (["--enable-log-outputs"], "", MAX_SHOWN),
+        (["--enable-log-outputs", "--max-log-len=0"], "", 0),
+        (["--enable-log-outputs", "--max-log-len=4"], "prompt: 'abcd', ", 4),
+    ],
+)
+def test_how_much_of_prompts_and_outputs_is_logged(
+    run: Run,
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    flags: list[str],
+    prompt: str,
+    output: int | None,
+) -> None:
+    assert run("serve", "--port=0", "--enable-log-requests", *flags).status == 0
+    assert served.engine.max_logged_output == output and served.engine.request_log is not None
+    with caplog.at_level(logging.INFO, "jax_engine"):
+        served.engine.request_log("a", Prompt("abcdefgh", [1, 2]), SamplingParams())
+    assert f"Received request a: {prompt}prompt tokens" in caplog.text
+
+
+def test_middleware_is_found_in_order(run: Run, served: Served) -> None:
+    words = ["--middleware", f"{__name__}.own_answer", "--middleware=starlette.middleware.gzip"]
+    assert run("serve", "--port=0", *words[:2], f"{words[2]}.GZipMiddleware").status == 0
+    first, second = served.settings.middleware
+    assert first.kwargs == {"dispatch": own_answer} and second.cls is GZipMiddleware
+
+
+async def own_answer(request: Any, call_next: Any) -> Any:
+    return await call_next(request)
+
+
+@pytest.mark.parametrize("flags", [["--enforce-eager"], []])
+def test_a_slow_way_of_stepping_is_said_to_be(
+    run: Run, served: Served, caplog: pytest.LogCaptureFixture, flags: list[str]
+) -> None:
+    with caplog.at_level(logging.WARNING, "jax_engine"):
+        assert run("serve", "--port=0", *flags).status == 0
+    assert ("--enforce-eager is slow" in caplog.text) == bool(flags)
 
 
 def test_the_log_says_how_calls_and_reasoning_are_read(
@@ -195,6 +263,46 @@ def test_the_log_says_how_calls_and_reasoning_are_read(
     monkeypatch.setattr(served.engine.config, "skip_tokenizer_init", True)
     assert run("serve", "--port=0", template).status == 0
     assert "tool calls" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("flag", "status", "problem"),
+    [
+        ("--default-chat-template-kwargs=[1]", 2, "must be an object in JSON, got '[1]'"),
+        ("--default-chat-template-kwargs=x", 2, "must be an object in JSON, got 'x'"),
+        (
+            '--default-chat-template-kwargs={"tools": 1}',
+            1,
+            "options of the template only, got tools",
+        ),
+        (
+            '--reasoning-effort-map={"high": 1}',
+            1,
+            "--reasoning-effort-map must hold names of efforts",
+        ),
+        ("--allowed-origins=[1]", 1, "--allowed-origins must be names, or a list of them in JSON"),
+        ("--allowed-headers=[", 1, "--allowed-headers must be names, or a list of them in JSON"),
+        ("--max-body-size=4x", 2, "must be an integer, got '4x'"),
+        ("--max-log-len=1.5K", 2, "must be an integer, got '1.5K'"),
+        ("--uvicorn-log-level=loud", 2, "invalid choice: 'loud'"),
+        ("--ssl-ciphers=x", 1, "--ssl-certfile is missing"),
+        ("--enable-ssl-refresh", 1, "--enable-ssl-refresh needs --ssl-certfile"),
+        ("--enable-log-outputs", 1, "--enable-log-outputs needs --enable-log-requests"),
+        ("--sse-keep-alive-interval=-1", 1, "--sse-keep-alive-interval must be at least 0"),
+        ("--sse-keep-alive-interval=inf", 1, "--sse-keep-alive-interval must be at least 0"),
+        ("--middleware=", 1, "--middleware must not be empty"),
+        ("--middleware=Mine", 1, "--middleware must be MODULE.NAME, got 'Mine'"),
+        ("--middleware=json.Mine", 1, "--middleware json.Mine: module json has no Mine"),
+        ("--middleware=no_such.Mine", 1, "No module named 'no_such'"),
+        ("--middleware=json.dumps", 1, "must be a class or an async function, got a function"),
+        ("--max-num-queued-reqs=-1", 1, "--max-waiting must be at least 0"),
+    ],
+)
+def test_a_wrong_flag_of_the_server_is_one_line(
+    run: Run, flag: str, status: int, problem: str
+) -> None:
+    ended = run("serve", "--port=0", flag)
+    assert ended.status == status and problem in ended.err and ended.err.count("\n") == 1
 
 
 def test_whatever_ends_it_the_engine_is_shut_down(run: Run, served: Served) -> None:

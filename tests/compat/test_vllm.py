@@ -13,7 +13,7 @@ import pytest
 import jax_engine
 from jax_engine.compat import vllm
 from jax_engine.compat.names import MISSING, SAME, explanation, where
-from jax_engine.compat.stand_ins import FlexibleArgumentParser
+from jax_engine.compat.stand_ins import EngineArgs, FlexibleArgumentParser
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_a_platform_is_one_of_those_that_jax_has() -> None:
     [
         ("from vllm.lora.layers import BaseLayerWithLoRA", "LoRA adapters"),
         ("import vllm.multimodal.utils", "text models only"),
-        ("from vllm.config import KVTransferConfig", "from one process to another"),
+        ("import vllm.distributed.kv_transfer.kv_connector.v1", "code of connectors"),
         ("from vllm import NoSuchThing", "vllm.NoSuchThing is not in jax-engine"),
     ],
 )
@@ -141,6 +141,25 @@ def test_options_take_either_spelling(added: str) -> None:
     parser.add_argument("--name")
     for given in (["--max_tokens=3"], ["--max_tokens", "3"], ["--max-tokens", "3"]):
         assert parser.parse_args([*given, "--name=a_b"]) == _namespace(max_tokens=3, name="a_b")
+
+
+def test_a_program_has_flags_as_vllm_has_them() -> None:
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    line = "--max_model_len 4K -tp 2 -O3 -cc.cudagraph_mode=FULL --hf-overrides.rope_theta 1"
+    args = EngineArgs.from_cli_args(parser.parse_args(line.split()))
+    assert (args.max_model_len, args.tensor_parallel_size) == (4096, 2)
+    assert (args.optimization_level, args.hf_overrides) == (3, {"rope_theta": 1})
+    assert args.create_engine_config().cudagraph_mode == "FULL"
+
+
+def test_an_option_of_the_program_stays_its_own() -> None:
+    """`log_level` is a setting of vLLM's newest version, and of its own older server."""
+    parser = FlexibleArgumentParser()
+    parser.add_argument("--log-level", default="debug")
+    args = EngineArgs.add_cli_args(parser).parse_args(["--log-level", "info", "--seed", "3"])
+    found = EngineArgs.from_cli_args(args)
+    assert (args.log_level, found.seed, found.log_level) == ("info", 3, EngineArgs().log_level)
+    found.create_engine_config()
 
 
 def _namespace(**values: object) -> object:

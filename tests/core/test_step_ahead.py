@@ -60,7 +60,7 @@ def test_what_was_counted_is_planned_no_more() -> None:
 )
 def test_who_can_be_planned_ahead(needs: bool, batches: int, scheduling: Any, can: bool) -> None:
     scheduler = make_scheduler(scheduling=scheduling, max_concurrent_batches=batches)
-    constraints: Any = SimpleNamespace(needs_last_token=needs)
+    constraints: Any = SimpleNamespace(needs_last_token=needs, num_free=0)
     scheduler.add_group(SequenceGroup("a", [1, 2], make_params(), constraints=constraints))
     scheduler.schedule()
     assert scheduler.can_advance() == can

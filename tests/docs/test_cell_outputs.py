@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from scripts import docs_hooks
 from tests.meta.trees import ROOT
 
 LONG_AGO = time.time() - 1000
@@ -129,3 +130,30 @@ def test_cells_of_many_pages_run_beside_each_other(project: Path) -> None:
     module.start(pages)
     assert [module.printed(codes) for codes in pages] == [[f"{n}\n"] for n in range(4)]
     assert all(again(project, *codes) for codes in pages)
+
+
+def test_a_quick_build_shows_what_was_printed_last_and_says_so(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(project).printed(CELLS)
+    monkeypatch.setenv("DOCS_QUICK", "1")
+    same = load(project)
+    assert same.printed(CELLS)[0] == "1\n" and same.doubt(CELLS) == ""
+    put(project / "book" / "inner.py", "X = 2\n")
+    quick = load(project)
+    quick.start([CELLS])
+    assert quick.printed(CELLS) == ["1\n", "5 ['numbers.txt']\n"]  # and not 2
+    assert quick.doubt(CELLS) == quick.EARLIER
+    unknown = (*CELLS, "print(3)")
+    assert quick.printed(unknown) == [quick.NOT_RUN] * 3
+    assert quick.doubt(unknown) == quick.NONE_RUN
+    monkeypatch.delenv("DOCS_QUICK")
+    slow = load(project)
+    assert slow.printed(CELLS)[0] == "2\n" and slow.doubt(CELLS) == ""
+
+
+@pytest.mark.parametrize("doubt", ["", "Quick build: nothing was run."])
+def test_the_line_of_a_quick_build_stands_below_the_title(doubt: str) -> None:
+    page = docs_hooks._with_doubt("# A title\n\nText.\n\n```sh\n# not a title\n```\n", doubt)
+    line = f'\n<p class="quick-build">{doubt}</p>\n' if doubt else ""
+    assert page == f"# A title\n{line}\nText.\n\n```sh\n# not a title\n```\n"

@@ -75,6 +75,20 @@ def test_words_on_a_request_s_colour_can_be_read(scheme: str) -> None:
         assert contrast(ink, fainter) >= 4.5, f"{name}'s last shade"
 
 
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_words_in_a_block_can_be_read(scheme: str) -> None:
+    """They lie on the block's colour, a part of which is mixed with another one."""
+    known = {name: channels(value) for name, value in colours(scheme).items()}
+    rule = r"\.replay-block \.is-computed \{[^}]* var\(--([\w-]+)\) (\d+)%, transparent\)"
+    found = re.search(rule, STYLES)
+    assert found is not None
+    part = int(found[2]) / 100
+    for name in REQUESTS:
+        pairs = zip(known[found[1]], known[f"figure-{name}"], strict=True)
+        cell = [part * mixed + (1 - part) * paint for mixed, paint in pairs]
+        assert contrast(known["figure-ink"], cell) >= 4.5, name
+
+
 @pytest.mark.parametrize("blindness", BLINDNESS)
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 def test_requests_can_be_told_apart(scheme: str, blindness: str) -> None:
@@ -99,7 +113,8 @@ def test_requests_in_the_dark_are_no_browns_and_navies() -> None:
 def test_edges_and_lines_can_be_seen(scheme: str, behind: str) -> None:
     """A request's colour may be pale: its edge says where it ends."""
     known = {name: channels(value) for name, value in colours(scheme).items()}
-    assert contrast(known["figure-faint"], known[behind]) >= 3
+    is_text = behind != "figure-free"  # units on axes, which have no shape behind them
+    assert contrast(known["figure-faint"], known[behind]) >= (4.5 if is_text else 3)
     for number in range(1, 6):
         assert contrast(known[f"figure-line-{number}"], known[behind]) >= 3, number
 

@@ -86,6 +86,7 @@ def test_text_is_one_centred_column(browser: Page, site: Path) -> None:
 @needs_chromium
 @needs_a_site
 @pytest.mark.parametrize("width", [390, 700, 960, 1219, 1220, 1300, 1400, 1600])
+@pytest.mark.slow
 def test_a_note_covers_no_text(browser: Page, site: Path, width: int) -> None:
     browser.size(width, 900, phone=width < 600)
     for name in WITH_NOTES:

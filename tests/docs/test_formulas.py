@@ -13,7 +13,12 @@ def test_blocks_and_sentences() -> None:
     page = on_page_markdown("So\n\n$$\nU + k \\le G\n$$\n\nwhere \\(G\\) is all.\n")
     assert '<div class="formula" markdown="0"><math' in page and 'display="block"' in page
     assert "<mi>U</mi><mo>&#x0002B;</mo><mi>k</mi><mo>&#x02264;</mo><mi>G</mi>" in page
-    assert "where <span><math" in page and page.count("<math") == 2
+    assert 'where <span class="unbroken"><math' in page and page.count("<math") == 2
+
+
+def test_a_full_stop_stays_beside_its_formula() -> None:
+    page = on_page_markdown("There (with \\(G\\)), and up to \\(U + k\\). A sentence.\n")
+    assert "</math>),</span> and" in page and "</math>.</span> A sentence." in page
 
 
 def test_a_formula_at_the_beginning_of_a_line_stays_in_its_sentence() -> None:

@@ -55,6 +55,7 @@ def test_the_words_are_there() -> None:
 
 
 @pytest.mark.parametrize("one", TERMS, ids=lambda one: one.term)
+@pytest.mark.slow
 def test_a_term_is_one_sentence_with_names_that_are_there(one: Term) -> None:
     assert re.fullmatch(r"[A-Z][^.]*(?:\.\w[^.]*)*\.", one.meaning)
     theirs = json.loads(make_vllm_names.NAMES.read_text("utf-8"))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from jax_engine.engine.stats import (
     cache_config_info,
     lora_requests_info,
 )
+from jax_engine.kv_store.folder_store import StoreStats
 from jax_engine.operations.device import Device
 from jax_engine.serving import stat_loggers
 from jax_engine.serving.api import server
@@ -88,7 +90,8 @@ def settings() -> set[str]:
 
 def metrics() -> set[str]:
     """Names that `LLM.get_metrics` and the server give, without their prefix."""
-    nothing = EngineStats(**{one.name: 1 for one in fields(EngineStats)})
+    ones: dict[str, Any] = {one.name: 1 for one in fields(EngineStats)}
+    nothing = EngineStats(**ones | {"kv_cache_dir": StoreStats()})
     found = [
         *RequestRecorder(num_speculative_tokens=1).metrics(nothing, "model"),
         cache_config_info(EngineConfig(), num_gpu_blocks=1, max_model_len=1),
@@ -169,6 +172,7 @@ def test_each_mechanism_has_its_box() -> None:
     assert [path.stem for path in BOXES] == [
         "adapters",
         "attention",
+        "beside-orca",
         "block-manager",
         "chunked-prefill",
         "equal-bits",
@@ -186,7 +190,9 @@ def test_each_mechanism_has_its_box() -> None:
         "sharing",
         "speculation",
         "swap-or-recompute",
+        "vectorised-sampler",
         "virtual-memory",
+        "why-cache",
         "why-memory",
     ]
 

@@ -5,10 +5,12 @@ import re
 import pytest
 
 from scripts.docs_hooks import with_outputs
+from scripts.printed_tables import LABEL
 from tests.meta.trees import ROOT
 
-FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-PRINTED = re.compile(r'^```text title="prints"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+TABLE = rf"{LABEL}\n\n(?:\|[^\n]*\n)+"
+FENCED = re.compile(rf"^```.*?^```$|^{TABLE}", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(rf'^```text title="prints"\n.*?^```$|^{TABLE}', re.MULTILINE | re.DOTALL)
 REPEATED = {
     "scheduler": "66729 111834",
     "beside-orca": "20.9 1.2 5.0 2.1 9.0 2.3 11.9 26.5 46.8 264 642 2.5",
@@ -25,6 +27,7 @@ def _numbers(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.slow
 def test_prose_repeats_what_cells_print(name: str) -> None:
     page = with_outputs((ROOT / "docs" / "tutorial" / f"{name}.md").read_text("utf-8"))
     prose, printed = _numbers(FENCED.sub("", page)), _numbers(" ".join(PRINTED.findall(page)))

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from examples import own_kernel
+from paged_conformance.kernel.cases import make_case, poisoned
+from paged_conformance.kernel.expected import assert_agrees
+from paged_conformance.kernel.functions import JaxFunction
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels.aot.compiling import Program, array
 from pallas_kernels.aot.targets import TARGETS
 from scripts.docs_hooks import source_of
 from tests.docs import page_kernels
-from tests.kernels.cases import Sizes, make_case, poisoned
-from tests.kernels.expected import assert_agrees
-from tests.kernels.kernel import Function
 from tests.meta.trees import ROOT
 
 
@@ -81,15 +82,16 @@ def file_of_the_page() -> str:
     return "\n\n".join([imports, *(source_of(path, name) for path, name in shown)])
 
 
+@pytest.mark.slow
 def test_a_reader_of_add_a_kernel_writes_a_whole_file() -> None:
     """It runs by itself, agrees with the oracle, and does not see what lies behind a context."""
     mine: dict[str, Any] = {}
     exec(compile(file_of_the_page(), "mine.py", "exec"), mine)
-    kernel = Function("mine", mine["paged_attention"], SIZES)
+    kernel = JaxFunction("mine", mine["paged_attention"], SIZES)
     case = make_case([(1, 37), (3, 5), (0, 0)], 2, (4, 2, 3, 8), SIZES)
     for one in (case, poisoned(case, None, np.nan)):
         assert_agrees(kernel(one, {}), case, {})
-    first = Function("first", own_kernel.first_try, SIZES)
+    first = JaxFunction("first", own_kernel.first_try, SIZES)
     with pytest.raises(AssertionError):
         assert_agrees(first(poisoned(case, None, np.nan), {}), case, {})
 

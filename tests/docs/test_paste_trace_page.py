@@ -97,6 +97,7 @@ def test_a_reader_pastes_a_trace_and_sees_what_fell(page: tuple[Page, str]) -> N
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_a_page_that_cannot_have_python_says_so(page: tuple[Page, str], tmp_path: Path) -> None:
     browser, _ = page
     write_site(tmp_path, interactive.paste_trace(), (*REPLAY, "oracle.js", "paste_trace.js"))

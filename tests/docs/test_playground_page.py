@@ -481,7 +481,21 @@ def test_scenes_are_opened_and_left(browser: Page, site: str) -> None:
     change(browser, "Scene", TITLES["devices"])
     settled(browser, SCENES["devices"])
     assert browser.run("!!document.querySelector('[data-rank=\"1\"]')")
+    browser.run("[...document.querySelectorAll('.playground-example')].at(-1).click()")
+    browser.until("document.querySelector('.playground-fell').textContent.includes('falls in')")
+    button = "[...document.querySelectorAll('.playground-buttons button')]"
+    browser.run(f"{button}.find((one) => one.textContent === 'Random requests').click()")
+    browser.until("document.querySelectorAll('.playground-request').length === 3")
+    # The example has five blocks of one token: too few for any of these.
+    browser.until("document.querySelector('.playground').dataset.ran.includes('gpu_blocks\":9')")
+    assert not browser.run("document.querySelector('.replay').hidden")
     assert browser.problems == []
+
+
+def test_random_requests_find_room_in_the_usual_memory() -> None:
+    for seed in range(60):
+        found = session.run({"requests": session.draw({"seed": seed, "count": 3}), "seed": seed})
+        assert found["refused"] == {} and found["trace"]["moments"], seed
 
 
 def test_a_chapter_s_playground_leaves_the_address_to_the_chapter() -> None:

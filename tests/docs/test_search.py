@@ -43,6 +43,7 @@ SEARCHES = {
     "executor": "tutorial/system",
     "BlockSpec": "tutorial/pallas-line-by-line",
     "num_stages": "tutorial/triton-line-by-line",
+    "number of stages": "tutorial/mosaic-line-by-line",
     "TMA": "tutorial/mosaic-line-by-line",
     "warp specialisation": "tutorial/mosaic-line-by-line",
     "kernel puzzles": "tutorial/kernel-puzzles",

@@ -63,16 +63,23 @@ CUT = """(() => {
       return [...whole.getClientRects()].some(under) && words(line).some(under);
     });
   });
+  const gaps = [...document.querySelectorAll('pre > code span[id*="__span-"]')].filter((line) => {
+    const first = words(line)[0]; // a row above it is empty: it did not fit behind the indent
+    return first && first.top - line.getBoundingClientRect().top > first.height;
+  });
   const begin = (all) => all.map((element) => element.textContent.trim().slice(0, 60));
   const prose = [...document.querySelectorAll(".md-content__inner > p")];
   const first = prose.find((paragraph) => paragraph.clientWidth > 0);
   const size = first && parseFloat(getComputedStyle(first).fontSize);
+  const wide = ({ clientWidth }, { paddingLeft, paddingRight }) =>
+    clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
   return {
     small: small.map((text) => text.textContent),
     // of prose, in ems: a letter takes about half of one
-    measure: first ? Math.max(...prose.map((paragraph) => paragraph.clientWidth)) / size : 0,
+    measure: first ? Math.max(...prose.map((one) => wide(one, getComputedStyle(one)))) / size : 0,
     blocks: shown.length,
     cut: begin(cut), covered: begin(covered), outside: begin(outside), unsaid: begin(unsaid),
+    gaps: begin(gaps),
     buttons: document.querySelectorAll(".md-code__nav").length,
   };
 })()"""
@@ -123,7 +130,7 @@ def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
     pages = [path for path in site.rglob("*.html") if path.name != "404.html"]  # one for servers
     found = {str(path.relative_to(site)): look(browser, path) for path in pages}
     assert {page: one["cut"] for page, one in found.items() if one["cut"]} == {}
-    for wrong in ("small", "covered", "outside", "unsaid"):
+    for wrong in ("small", "covered", "outside", "unsaid", "gaps"):
         assert {page: one[wrong] for page, one in found.items() if one[wrong]} == {}, wrong
     assert sum(one["buttons"] for one in found.values()) > 400
     assert max(one["measure"] for one in found.values()) < 37  # 75 letters
@@ -167,6 +174,21 @@ def test_each_control_has_a_name_and_tab_reaches_it(browser: Page, site: Path) -
 
 @needs_chromium
 @needs_a_site
+@pytest.mark.slow
+def test_an_item_of_a_docstring_is_no_quotation(browser: Page, site: Path) -> None:
+    """`n: >= 1` must not lose its sign, and `first, second: text` has a row for each name."""
+    for path in sorted((site / "api").rglob("*.html")):
+        look(browser, path)
+        assert browser.run("document.querySelectorAll('.doc blockquote').length") == 0, path
+        names = browser.run(
+            "[...document.querySelectorAll('.doc td:first-child')].map((cell) => cell.innerText)"
+        )
+        assert [name for name in names if name.strip().endswith(",")] == [], path
+
+
+@needs_chromium
+@needs_a_site
+@pytest.mark.slow
 def test_code_is_copied_as_it_is_written(browser: Page, site: Path) -> None:
     """Each line is a box of its own, to wrap with an indent; that must not double its newline."""
     browser.size(1400, 900)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.slide_addresses import address_slides, slides_of
 from tests.docs.page_links import DOCS, dead, links, slug
 
 TUTORIAL = DOCS / "tutorial"
@@ -30,8 +31,7 @@ def numbers(title: str) -> list[int]:
     """The slides that a row is about: "28, 29, 31 The five headings", or "1 to 5 Title"."""
     found = re.match(r"[\d, to]*\d", title)
     assert found is not None
-    ranges = [one.split(" to ") for one in found[0].split(", ")]
-    return [n for one in ranges for n in range(int(one[0]), int(one[-1]) + 1)]
+    return slides_of(found[0])
 
 
 @pytest.mark.parametrize("deck", DECKS)
@@ -60,3 +60,19 @@ def test_headings_become_ids() -> None:
     assert slug("What changes against the paper's mode") == "what-changes-against-the-papers-mode"
     assert slug("A kernel 20 to 26 % slower") == "a-kernel-20-to-26-slower"
     assert numbers("27 to 29, 31, 37 The same") == [27, 28, 29, 31, 37]
+
+
+def test_each_slide_has_an_address() -> None:
+    rows = "".join(f"<tr>\n<td>{title}</td>\n</tr>\n" for title in ("1, 3 to 5 A", "2 B", "none"))
+    table = f"<table><tbody>\n{rows}</tbody></table>"
+    html = address_slides(f'<div class="slides" data-deck="talk">\n{table}\n</div>\n{table}')
+    deck, other = html.split("</table>\n</div>")
+    assert re.findall(r'id="(\S+?)"', deck) == [f"talk-{n}" for n in (1, 3, 4, 5, 2)]
+    assert re.findall(r'href="#(\S+?)">(.+?)<', deck) == [("talk-1", "1, 3 to 5"), ("talk-2", "2")]
+    assert other.strip() == table  # no deck
+
+
+@pytest.mark.parametrize("name", ["slides", "slides-meetup"])
+def test_each_table_of_slides_names_its_deck(name: str) -> None:
+    tables = re.split(r'<div class="slides"', (TUTORIAL / f"{name}.md").read_text("utf-8"))[1:]
+    assert all(one.startswith(' data-deck="') for one in tables if ROW.search(one))

@@ -110,6 +110,7 @@ def check_search(browser: Page, found: dict[str, Any]) -> None:
 
 @needs_chromium
 @pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.slow
 def test_it_speaks_without_python(browser: Page, folder: Path, width: int) -> None:
     browser.size(width, 900, phone=width < 1000)
     browser.open("about:blank")

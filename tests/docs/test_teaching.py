@@ -162,6 +162,7 @@ def test_a_missing_file_is_no_wrong_answer(tmp_path: Path) -> None:
     assert status == Status.UNCHECKED and "cannot be read: No such file" in says
 
 
+@pytest.mark.slow
 def test_the_exercise_is_named_by_the_file_or_by_an_option(tmp_path: Path) -> None:
     path = tmp_path / "anna_admission.py"
     path.write_text(solution("admission"), "utf-8")

@@ -70,6 +70,7 @@ def check_others_can_use_it(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
+@pytest.mark.slow
 def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None:
     """The id can be used again, and the next request draws what it would have drawn."""
     engine, (params, service) = llm.llm_engine, REQUESTS[kind]
@@ -92,6 +93,7 @@ def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None
     assert first_tokens(llm) == fresh_tokens
 
 
+@pytest.mark.slow
 def test_a_batch_is_added_whole_or_not_at_all(llm, fresh_tokens) -> None:
     """Wherever the error is raised, none of the three prompts stays."""
     engine, params = llm.llm_engine, SamplingParams(max_tokens=2, seed=1)

@@ -66,6 +66,10 @@ def test_devices_without_such_kernels_refuse_it(
     with pytest.raises(ConfigError, match=r"cannot be True here: only CPUs and NVIDIA .* a tpu"):
         needs_invariant_kernels(EngineConfig(batch_invariant=True))
     on(GPU)
+    with monkeypatch.context() as amd:
+        amd.setattr(operations, "gfx_version", lambda: "gfx942")
+        with pytest.raises(ConfigError, match=r"cannot be True here: .* is an AMD gfx942"):
+            needs_invariant_kernels(EngineConfig(batch_invariant=True))
 
     def older(name: str) -> str:
         raise ValueError("'triton' lacks a GPU of sm_80 or newer (the device is sm_75)")

@@ -46,6 +46,7 @@ def logprobs_after(transformer: Any, tokens: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
+@pytest.mark.slow
 def test_i38_as_wide_as_the_vocabulary_it_is_exhaustive(llm, checkpoint, temperature) -> None:
     """I38: of all outputs of two tokens the most probable ones, of log-probabilities that the
     temperature has divided."""
@@ -73,6 +74,7 @@ def test_i38_width_one_is_greedy(llm) -> None:
     assert token_lists(beam) == token_lists(alone)
 
 
+@pytest.mark.slow
 def test_log_probabilities_are_the_model_s(llm, checkpoint) -> None:
     (output,) = llm.generate([PROMPT], beams(ignore_eos=True), use_tqdm=False)
     scores = []
@@ -160,6 +162,7 @@ def test_i36_mixed_decoding_gives_each_the_same_as_alone(llm, checkpoint, settin
         assert preemptions[settings["preemption_mode"]] > 0, "I31: the pool was too large"
 
 
+@pytest.mark.slow
 def test_stats_say_how_much_beams_share(checkpoint) -> None:
     """Two beams over a prompt of three blocks: nearly half, while they have little beside it."""
     llm = LLM(str(checkpoint[0]), num_gpu_blocks_override=50, **SETTINGS)
@@ -220,6 +223,7 @@ def test_beam_search_returns_whole_sequences(llm) -> None:
     check_idle(llm.llm_engine)
 
 
+@pytest.mark.slow
 def test_i21_too_many_candidates_are_refused_with_both_numbers(checkpoint, tmp_path) -> None:
     path, _ = tiny_llama(tmp_path / "wide", vocab_size=80)
     wide = LLM(str(path), num_gpu_blocks_override=1200, **SETTINGS)

@@ -50,7 +50,9 @@ class World:
 
     def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
         assert hub == HubOptions("v1", "there", "secret")
-        spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8), vocab_size=50)
+        spec = SimpleNamespace(
+            num_layers=2, cached=(2, 1, 8), vocab_size=50, is_encoder=False, attentions=[]
+        )
         config = SimpleNamespace(max_context_len=32, eos_token_ids=(5,), spec=spec)
         abstract = SimpleNamespace(
             config=config,
@@ -63,7 +65,8 @@ class World:
         )
         return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")
 
-    def _load_tokenizer(self, source: Any, hub: HubOptions) -> Any:
+    def _load_tokenizer(self, source: Any, hub: HubOptions, mode: str) -> Any:
+        assert mode == "auto"
         self.loaded = source, hub
         return SimpleNamespace(eos_token_ids=[6])
 
@@ -233,7 +236,7 @@ def test_blocks_are_as_large_as_the_cache_s_dtype_makes_them(
 
     def opened(*given: Any, **options: Any) -> Any:
         files = open_model(*given, **options)
-        files.abstract.config.spec.attentions = (SimpleNamespace(latent=None),)
+        files.abstract.config.spec.attentions = (SimpleNamespace(latent=None, chunk=None),)
         return files
 
     build.open_model = opened  # type: ignore[assignment]  # the fixture puts it back

@@ -412,6 +412,7 @@ def with_processor(processor: Any) -> SamplingParams:
     return SamplingParams(max_tokens=3, ignore_eos=True, logits_processors=[processor])
 
 
+@pytest.mark.slow
 def test_a_processor_may_look_but_not_wait(llm: LLM) -> None:
     """It is called by the thread that it would wait for."""
     errors, seen = list[BaseException](), list[int]()
@@ -429,6 +430,7 @@ def test_a_processor_may_look_but_not_wait(llm: LLM) -> None:
     assert seen == [1] * 3 and len(errors) == 3 and "wait for itself" in str(errors[0])
 
 
+@pytest.mark.slow
 def test_a_processor_has_its_caller_s_context(llm: LLM) -> None:
     """NumPy's errstate is a context variable; what others set is theirs."""
     mine = ContextVar("mine", default=0)
@@ -459,6 +461,7 @@ def test_a_processor_has_its_caller_s_context(llm: LLM) -> None:
         (lambda: jax.default_device(jax.devices()[0]), "jax_default_device"),
     ],
 )
+@pytest.mark.slow
 def test_settings_of_jax_that_only_this_thread_has(llm: LLM, context: Any, name: str) -> None:
     with context(), pytest.raises(ConfigError, match=f"{name} is .* in the thread that calls LLM"):
         llm.generate([[3, 4]], use_tqdm=False)
@@ -487,6 +490,7 @@ def test_a_stream_ends_when_nobody_reads_it() -> None:
     check_idle(engine)
 
 
+@pytest.mark.slow
 def test_without_calls_the_loop_ends_and_the_engine_is_freed() -> None:
     """Errors, whose tracebacks hold what they passed, and running requests do not prevent it."""
     engine = small_engine()

@@ -179,6 +179,7 @@ def test_a_request_that_may_draw_nothing_is_aborted_and_the_others_go_on(llm, ca
     assert "request words is aborted: its constraints allow no token" in caplog.text
 
 
+@pytest.mark.slow
 def test_min_tokens_and_allowed_ids_together(llm) -> None:
     one = params(allowed_token_ids=[EOS, 5], min_tokens=3, ignore_eos=False, max_tokens=20)
     found = tokens(llm, PROMPTS[0], one)
@@ -208,7 +209,9 @@ def test_constraints_are_built_once_for_each_prompt(llm, monkeypatch) -> None:
     built = []
     build = ConstraintBuilder.build
     monkeypatch.setattr(
-        ConstraintBuilder, "build", lambda self, one: built.append(one) or build(self, one)
+        ConstraintBuilder,
+        "build",
+        lambda self, one, prompt: built.append(one) or build(self, one, prompt),
     )
     one = params(allowed_token_ids=[3, 4])
     outputs = llm.generate(PROMPTS, one, use_tqdm=False)

@@ -42,6 +42,7 @@ def greedy(**changes) -> SamplingParams:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.slow
 def test_a_request_past_its_deadline_ends_as_far_as_it_came(llm, steps: int) -> None:
     """Waiting, just computed, running (and in flight, one step ahead)."""
     alone = llm.generate([[7, 8]], greedy(), use_tqdm=False)[0].outputs[0].token_ids

@@ -88,6 +88,7 @@ def test_the_target_may_get_other_weights(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("own", "engine"), [(True, False), (False, True), (None, True)])
+@pytest.mark.slow
 def test_it_may_run_eagerly(folder: Path, own: bool | None, engine: bool) -> None:
     settings = SMALL | drafting(folder / "draft", enforce_eager=own)
     llm = LLM(str(folder / "target"), **settings, enforce_eager=engine, load_format="dummy")
@@ -167,13 +168,13 @@ def test_what_cannot_be_a_draft_is_refused_by_name(
     (scores / "config.json").write_text(json.dumps(raw))
     unknown = tmp_path / "unknown"
     shutil.copytree(folder / "draft", unknown)
-    raw["architectures"] = ["BertModel"]
+    raw["architectures"] = ["MambaForCausalLM"]
     (unknown / "config.json").write_text(json.dumps(raw))
     why = refused(folder, monkeypatch, **drafting(scores), load_format="dummy")
     head = "which has a head for scores (classify)"
     assert why == f"model must generate text, got {shown(str(scores))}, {head}"
     why = refused(folder, monkeypatch, **drafting(unknown))
-    assert why.startswith(f"model {shown(str(unknown))}: ") and "BertModel" in why
+    assert why.startswith(f"model {shown(str(unknown))}: ") and "MambaForCausalLM" in why
     why = refused(folder, monkeypatch, **drafting(folder / "draft", max_model_len=65))
     assert "max_model_len must be between 1 and this model's 64 positions" in why
     assert why.endswith("got 65.") and why.startswith(f"model {shown(str(folder / 'draft'))}: ")

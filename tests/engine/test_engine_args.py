@@ -170,6 +170,7 @@ def test_engine_args_from_a_command_line() -> None:
     assert EngineArgs.from_cli_args(parser.parse_args([])) == EngineArgs()
 
 
+@pytest.mark.slow
 def test_the_kv_cache_has_the_bytes_that_are_given(path) -> None:
     one = LLM(path, **SMALL, num_gpu_blocks_override=5).llm_engine
     bytes_a_block = one.worker.kv_cache.array.nbytes // 5
@@ -212,6 +213,7 @@ def test_default_sampling_params(tmp_path) -> None:
     assert changed.get_default_sampling_params().temperature == 2.0
 
 
+@pytest.mark.slow
 def test_ends_that_another_folder_suggests(tmp_path) -> None:
     """A request stops at them, as at the model's own."""
     path, _ = tiny_llama(tmp_path / "tiny")

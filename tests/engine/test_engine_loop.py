@@ -64,6 +64,7 @@ def test_a_request_that_was_aborted_without_the_loop() -> None:
     check_idle(engine)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_call_does_not_keep_the_engine() -> None:
     """Its traceback holds the frames that it passed, and no frame may hold the error."""
     engine = small_engine()

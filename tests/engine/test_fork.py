@@ -70,6 +70,7 @@ def results_of_child(llm: LLM) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["between steps", "during a step"])
+@pytest.mark.slow
 def test_a_forked_child_is_told_to_spawn(llm, busy, monkeypatch) -> None:
     """So is a child forked while the loop had the engine: the loop is not in the child."""
     began, go_on = threading.Event(), threading.Event()

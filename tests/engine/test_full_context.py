@@ -56,6 +56,7 @@ def test_a_prompt_of_the_whole_context_is_embedded(
     assert llm.llm_engine.stats().num_used_blocks == 0
 
 
+@pytest.mark.slow
 def test_the_limits_of_both_kinds_are_named(checkpoint: Path) -> None:
     llm = build(checkpoint)
     with pytest.raises(

@@ -101,6 +101,7 @@ def test_a_guided_request_gets_the_same_tokens_whatever_happens_to_it(llm, crowd
     )
 
 
+@pytest.mark.slow
 def test_beams_follow_the_grammar(llm) -> None:
     params = SamplingParams(
         use_beam_search=True, n=4, temperature=0.0, max_tokens=40,

@@ -73,6 +73,7 @@ def test_classes(llms: dict[str, LLM], models: dict[str, Path]) -> None:
         np.testing.assert_allclose(output.outputs.probs, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_raw_scores_and_what_a_model_does_unasked(
     llms: dict[str, LLM], models: dict[str, Path]
 ) -> None:

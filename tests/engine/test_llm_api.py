@@ -37,6 +37,7 @@ def tokens(outputs) -> list:
     return [one.outputs[0].token_ids for one in outputs]
 
 
+@pytest.mark.slow
 def test_prompts_are_dicts_with_vllm_s_names(llm) -> None:
     ids = llm.get_tokenizer().encode("ab")
     prompts = [
@@ -52,6 +53,7 @@ def test_prompts_are_dicts_with_vllm_s_names(llm) -> None:
         llm.generate({"prompt": "ab", "multi_modal_data": {"image": 1}}, GREEDY)
 
 
+@pytest.mark.slow
 def test_a_bar_of_one_s_own(llm, capsys) -> None:
     bars = []
 

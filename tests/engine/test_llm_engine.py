@@ -32,6 +32,7 @@ def greedy(**changes) -> SamplingParams:
     return SamplingParams(**({"temperature": 0.0, "max_tokens": 6, "ignore_eos": True} | changes))
 
 
+@pytest.mark.slow
 def test_i51_outputs_come_in_the_order_of_the_prompts(llm) -> None:
     """I51: input order, unique ids, counts that add up, whatever finishes first."""
     prompts = [[5, 6, 7], [8], [9, 10], {"prompt_token_ids": [11, 12]}]
@@ -105,6 +106,7 @@ def test_logprobs_are_the_model_s(llm, checkpoint) -> None:
     assert output.cumulative_logprob == pytest.approx(total)
 
 
+@pytest.mark.slow
 def test_stop_token_ids_and_eos_end_a_request(llm) -> None:
     free = llm.generate([[4, 5, 6]], greedy(max_tokens=10), use_tqdm=False)[0].outputs[0]
     stop = free.token_ids[3]
@@ -264,6 +266,7 @@ def test_a_model_has_so_many_positions(checkpoint, settings, words) -> None:
         LLM(str(checkpoint[0]), skip_tokenizer_init=True, **settings)
 
 
+@pytest.mark.slow
 def test_an_engine_too_small_for_one_sequence_says_what_to_change(checkpoint) -> None:
     with pytest.raises(OutOfMemoryError) as error:
         LLM(str(checkpoint[0]), num_gpu_blocks_override=4, **SETTINGS)

@@ -18,6 +18,7 @@ def sampled(**changes) -> SamplingParams:
     return SamplingParams(**(settings | changes))
 
 
+@pytest.mark.slow
 def test_an_end_at_max_tokens_is_an_end(llm) -> None:
     """vLLM does the same: what ended by itself was not cut short; its last token is no text."""
     ends = {
@@ -38,6 +39,7 @@ def test_an_end_at_max_tokens_is_an_end(llm) -> None:
             assert one.token_ids == [token] and output.finished
 
 
+@pytest.mark.slow
 def test_without_detokenization_tokens_have_no_words(llm) -> None:
     """vLLM does the same, for the output and for the prompt."""
     params = sampled(logprobs=1, prompt_logprobs=1, max_tokens=2, detokenize=False)

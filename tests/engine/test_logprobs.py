@@ -48,6 +48,7 @@ def test_all_of_the_vocabulary_is_a_distribution(llm, prompt, temperature, bias)
     assert few.cumulative_logprob == pytest.approx(all_of.cumulative_logprob, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_beside_others_and_in_between(llm) -> None:
     """70 are more than the sampler's 64, and fewer than all; its neighbours get theirs."""
     params = [
@@ -97,6 +98,7 @@ def test_equal_logits_come_in_the_order_of_their_ids() -> None:
     assert most_probable(np.array([0.0, 2.0, 1.0, 2.0]), 3) == [1, 3, 2]
 
 
+@pytest.mark.slow
 def test_the_engine_s_limit(tmp_path) -> None:
     path, _ = tiny_llama(tmp_path / "tiny")
     llm = LLM(str(path), **SETTINGS, num_gpu_blocks_override=20, max_logprobs=3)

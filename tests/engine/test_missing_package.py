@@ -1,4 +1,4 @@
-"""What runs without `gguf` and `llguidance`, and what asks for them by name."""
+"""What runs without `gguf`, `llguidance` and what flax brings, and what asks for them by name."""
 
 import subprocess
 import sys
@@ -16,16 +16,19 @@ TINY = {"dtype": "float32", "max_model_len": 64, "num_gpu_blocks_override": 32}
 # None in sys.modules: an import of it fails as if it were not installed.
 EVERY_MODULE = """
 import sys
-sys.modules["gguf"] = sys.modules["llguidance"] = None
+for name in ("gguf", "llguidance", "orbax", "tensorstore"):
+    sys.modules[name] = None
 import jax_engine
 for name in jax_engine.__all__:
     getattr(jax_engine, name)
 import jax_engine.engine.build, jax_engine.models.model_loader, jax_engine.tokenization.tokenizer
+import jax_engine.models.decoder, jax_engine.worker.worker, jax_engine.serving.api.app
 print("imported")
 """
 
 
-def test_importing_the_engine_needs_neither() -> None:
+@pytest.mark.slow
+def test_importing_the_engine_needs_none_of_them() -> None:
     command = [sys.executable, "-c", EVERY_MODULE]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.stdout.strip() == "imported", ended.stderr
@@ -48,6 +51,7 @@ def test_the_default_model_without_gguf_is_not_downloaded(monkeypatch: pytest.Mo
         LLM()
 
 
+@pytest.mark.slow
 def test_a_guided_request_without_llguidance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

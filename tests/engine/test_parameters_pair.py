@@ -21,6 +21,7 @@ VALUES: dict[str, list[Any]] = {
     "min_tokens": INTEGERS,
     "logprobs": INTEGERS,
     "prompt_logprobs": INTEGERS,
+    "thinking_token_budget": INTEGERS,
     "seed": [*INTEGERS, -(2**63), -(2**63) - 1, 2**64],
     "temperature": FLOATS,
     "top_p": FLOATS,
@@ -46,6 +47,7 @@ VALUES: dict[str, list[Any]] = {
 NAMED = [
     "n", "num_samples", "max_tokens", "min_tokens", "ignore_eos", "detokenize",
     "skip_special_tokens", "include_stop_str_in_output", "logprobs", "prompt_logprobs",
+    "thinking_token_budget",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "use_beam_search",
     "length_penalty", "early_stopping",
 ]  # fmt: skip

@@ -62,6 +62,7 @@ def test_i37_ten_samples_are_ten_requests(llms, singles, which) -> None:
 
 
 @pytest.mark.parametrize("num_steps", range(2, 18))
+@pytest.mark.slow
 def test_of_an_aborted_best_of_those_without_a_token_are_last(llms, num_steps) -> None:
     """The next part may have begun without one; its sum of log-probabilities is 0."""
     engine = llms[0].llm_engine
@@ -117,6 +118,7 @@ def test_i22_no_part_comes_after_an_abort(llms, singles, steps) -> None:
     check_idle(llms[0].llm_engine)
 
 
+@pytest.mark.slow
 def test_a_processor_that_fails_in_a_later_part_ends_the_request(llms) -> None:
     """It ends that request only. The parts that have ended keep what they have."""
     calls = []

@@ -9,7 +9,7 @@ import pytest
 from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
 from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults, as_sampling_params
 from jax_engine.engine.prompts import Prompt
-from jax_engine.models.model_config import HeadConfig, PoolingRecipe
+from jax_engine.models.model_config import HeadConfig, PoolingRecipe, Ranking
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.outputs import RequestMetrics
 from jax_engine.step import HiddenStates, StepResult
@@ -17,6 +17,7 @@ from jax_engine.step import HiddenStates, StepResult
 WIDTH = 4
 RECIPE = PoolingRecipe()
 STATES = np.random.default_rng(0).standard_normal((5, WIDTH)).astype(np.float32)
+IDS = [9, 7, 8, 9, 7]
 
 
 def head_for(task: Any, labels: int = 3) -> PoolingHead:
@@ -26,8 +27,18 @@ def head_for(task: Any, labels: int = 3) -> PoolingHead:
     return PoolingHead(HeadConfig(task, names), weight, np.ones(labels, np.float32))
 
 
+def ranker() -> PoolingHead:
+    """Vectors of 3 numbers, of tokens 9 and then of token 8."""
+    rng = np.random.default_rng(2)
+    config = HeadConfig("token_embed", (), ranking=Ranking(3, ("nine", "eight"), (9, 8)))
+    weight = rng.standard_normal((3, WIDTH)).astype(np.float32)
+    return PoolingHead(config, weight, np.zeros(3, np.float32), reads=(9, 8))
+
+
 def model(trained: Any = (), recipe: PoolingRecipe = RECIPE) -> Any:
-    return SimpleNamespace(matryoshka_dimensions=trained, hidden_size=WIDTH, pooling=recipe)
+    spec = SimpleNamespace(is_encoder=False)
+    sizes = {"matryoshka_dimensions": trained, "hidden_size": WIDTH}
+    return SimpleNamespace(**sizes, pooling=recipe, spec=spec)
 
 
 def pooled(
@@ -39,12 +50,13 @@ def pooled(
     """What comes of a prompt in these chunks; in the step before and behind it is another's."""
     params = as_sampling_params(given, model(recipe=recipe), head)
     assert isinstance(params, PooledParams)
-    prompt, start = PooledPrompt(params), 0
+    prompt, start = PooledPrompt(params, IDS), 0
     for size in chunks:
         own = STATES[start : start + size]
         other = np.full((2, WIDTH), 99.0, np.float32)
         rows = np.stack([other.sum(0), own.sum(0)])
-        states = HiddenStates(rows, np.stack([other[-1], own[-1]]), np.concatenate([other, own]))
+        ends = (np.stack([other[at], own[at]]) for at in (0, -1))
+        states = HiddenStates(rows, *ends, np.concatenate([other, own]))
         item: Any = SimpleNamespace(start=start, num_tokens=size)
         prompt.add(item, states, 1, 2)
         start += size
@@ -132,12 +144,33 @@ def test_a_model_with_a_head_gives_embeddings_too() -> None:
     np.testing.assert_allclose(found, STATES[-1])
 
 
+@pytest.mark.parametrize("chunks", [[5], [2, 3], [1, 1, 3], [1, 2, 1, 1]])
+def test_a_ranking_head_reads_the_states_of_its_tokens(chunks: list[int]) -> None:
+    """In the order of the head, as they are unless it is asked otherwise, whatever the recipe."""
+    head, recipe = ranker(), PoolingRecipe("MEAN", refused="modules.json has Dense")
+    expected = STATES[[0, 3, 2]] @ head.weight.T
+    for given in (PoolingParams(), PoolingParams(task="token_embed", use_activation=False)):
+        np.testing.assert_allclose(pooled(given, chunks, head, recipe), expected, rtol=1e-5)
+    scaled = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    found = pooled(PoolingParams(normalize=True), chunks, head, recipe)
+    np.testing.assert_allclose(found, scaled, rtol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["embed", "classify", "token_classify", "generate"])
+def test_a_ranking_head_does_nothing_else(task: Any) -> None:
+    params: Any = SamplingParams() if task == "generate" else PoolingParams(task=task)
+    with pytest.raises(InvalidRequestError, match=f"^{task} needs another model.*ranks documents"):
+        as_sampling_params(params, model(), ranker())
+
+
 def test_what_was_computed_before_a_preemption_does_not_count() -> None:
     """The prompt begins anew: nothing of it was kept."""
     for params in (raw(pooling_type="MEAN"), raw(task="token_embed")):
-        prompt = PooledPrompt(as_sampling_params(params, model(), None))  # type: ignore[arg-type]
+        made = as_sampling_params(params, model(), None)
+        prompt = PooledPrompt(made, IDS)  # type: ignore[arg-type]
         for size in (2, 5):
-            states = HiddenStates(STATES[:size].sum(0)[None], STATES[size - 1 : size], STATES)
+            first, last = STATES[:1], STATES[size - 1 : size]
+            states = HiddenStates(STATES[:size].sum(0)[None], first, last, STATES)
             item: Any = SimpleNamespace(start=0, num_tokens=size)
             prompt.add(item, states, 0, 0)
         wanted = STATES if params.per_token else STATES.mean(0)
@@ -200,7 +233,7 @@ def test_what_the_client_of_a_pooling_request_gets() -> None:
     assert not output.finished and output.outputs.data.shape == (0,)
     rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
     results.take_prompt(item, 1, 2, StepResult([]))  # type: ignore[arg-type]
-    results.take_prompt(item, 1, 2, StepResult([], hidden=HiddenStates(rows, rows, None)))  # type: ignore[arg-type]
+    results.take_prompt(item, 1, 2, StepResult([], hidden=HiddenStates(rows, rows, rows, None)))  # type: ignore[arg-type]
     assert results.take_token(end, 0, StepResult([7])) is None  # type: ignore[arg-type]
     end.finish_reason = "length"
     output = results.core_output(metrics, finished=True)

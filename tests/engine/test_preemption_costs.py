@@ -66,6 +66,7 @@ def test_each_mode_gives_the_same_tokens(tiny, wanted, costs, settings, swaps) -
     assert (stats.num_swapped_out > 0, stats.num_recomputed > 0) == (swaps, not swaps)
 
 
+@pytest.mark.slow
 def test_measuring_leaves_the_cache_as_it_was(tiny) -> None:
     """On the device and on the host; and nothing is compiled for it that a swap would not need."""
     llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
@@ -98,6 +99,7 @@ def test_an_interruption_while_measuring_is_what_the_caller_sees(tiny, monkeypat
             worker.measure_costs()
 
 
+@pytest.mark.slow
 def test_no_request_has_the_number_of_the_one_that_is_measured(tiny, monkeypatch) -> None:
     """It would lose its sampling parameters, and the step that they are for."""
     llm = LLM(tiny, num_gpu_blocks_override=18, **SETTINGS)
@@ -139,12 +141,14 @@ def test_a_token_costs_what_it_does_in_the_best_step(tiny, monkeypatch) -> None:
     assert found == pytest.approx(0.016 / 8)  # 16 tokens took longer than it needs to know
 
 
+@pytest.mark.slow
 def test_eager_engines_can_be_measured(tiny) -> None:
     llm = LLM(tiny, num_gpu_blocks_override=18, enforce_eager=True, **SETTINGS)
     assert llm.llm_engine.worker.measure_costs().seconds_per_token > 0
 
 
 @pytest.mark.parametrize("mode", ["swap", "auto"])
+@pytest.mark.slow
 def test_without_host_memory_the_preempted_are_recomputed(tiny, wanted, mode, monkeypatch) -> None:
     def no_memory(what: str, num_bytes: int) -> None:
         if what != "the KV cache":

@@ -150,6 +150,7 @@ def test_a_preempted_prompt_is_scored_all_the_same(engines, checkpoint, way) -> 
         assert_prompt_logprobs(checkpoint[1], output, 1)
 
 
+@pytest.mark.slow
 def test_score_tokens(engines, checkpoint) -> None:
     llm = engines("chunks")
     scores = llm.score_tokens([[4, 5, 6, 7], [9]], use_tqdm=False)
@@ -158,6 +159,7 @@ def test_score_tokens(engines, checkpoint) -> None:
     assert scores[0][1:] == pytest.approx([wanted[i, 5 + i] for i in range(3)], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_warm_prefix_cache_is_filled_but_not_read(engines, checkpoint) -> None:
     llm = engines("whole")
     prompt = list(range(3, 20))

@@ -114,6 +114,7 @@ def test_an_adapter_is_the_merged_model(llama: Path, tmp_path: Path) -> None:
             assert own == pytest.approx(other, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_embeddings_are_the_adapter_s(llama: Path) -> None:
     llm = LLM(str(llama), **SETTINGS | SLOTS, runner="pooling")
     prompt = {"prompt_token_ids": PROMPTS[0]}

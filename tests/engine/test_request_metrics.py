@@ -7,11 +7,12 @@ import pytest
 
 from jax_engine.engine.pipeline import TakenStep
 from jax_engine.engine.stats import Counter, Gauge, Histogram, Metric, RequestRecorder
+from jax_engine.kv_store.folder_store import StoreStats
 from jax_engine.outputs import RequestMetrics
 
 NO_LOAD: dict[str, Any] = {
     "num_running": 0, "num_waiting": 0, "num_swapped": 0, "num_used_blocks": 0, "num_blocks": 10,
-    "num_recomputed": 0, "num_swapped_out": 0,
+    "num_recomputed": 0, "num_swapped_out": 0, "kv_cache_dir": None,
 }  # fmt: skip
 
 
@@ -21,7 +22,10 @@ def ended(lengths: list[int], reason: str | None, *times: float | None, **more: 
     Args:
         times: as in `RequestMetrics`.
     """
-    given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None, "num_preemptions": 0}
+    given: dict[str, Any] = {
+        "reads_cache": True, "num_cached_tokens": None, "num_loaded_tokens": 0,
+        "num_preemptions": 0,
+    }  # fmt: skip
     given |= more
     seqs = [SimpleNamespace(finish_reason=reason, output_len=length) for length in lengths]
     group = SimpleNamespace(prompt_len=5, seqs=seqs, **given)
@@ -110,6 +114,20 @@ def test_tokens_count_when_they_come() -> None:
         "time_to_first_token_seconds": (2, 2.0 + 1.0),
         "inter_token_latency_seconds": (3, 0.5 + 1.0 + 0.5),
         "iteration_tokens_total": (2, 13),
+    }
+
+
+def test_tokens_from_a_folder_are_no_hits_of_the_prefix_cache() -> None:
+    recorder = RequestRecorder()
+    recorder.take_planned(ended([2], None, 1.0, num_cached_tokens=4, num_loaded_tokens=3))
+    found = counters(read(recorder, kv_cache_dir=StoreStats(bytes_loaded=7, failures=2)))
+    assert found == {
+        "prefix_cache_queries": 5,
+        "prefix_cache_hits": 1,
+        "external_prefix_cache_queries": 4,
+        "external_prefix_cache_hits": 3,
+        "kv_offload_load_bytes": 7,
+        "jax_engine:kv_cache_dir_failures": 2,
     }
 
 

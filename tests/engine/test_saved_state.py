@@ -11,13 +11,14 @@ from safetensors.numpy import load_file, save_file
 from jax_engine import LLM, ConfigError, SamplingParams
 from jax_engine.engine import vllm_parts
 from jax_engine.engine.vllm_parts import save_state
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {"num_gpu_blocks_override": 50, "skip_tokenizer_init": True}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 
 
+@pytest.mark.slow
 def test_the_same_tokens_from_what_was_saved(tmp_path: Path) -> None:
     path, _ = tiny_llama(tmp_path / "tiny")
     llm = LLM(str(path), **SETTINGS)
@@ -48,7 +49,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 @pytest.fixture
 def tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three tensors of 16, 8 and 8 bytes; no model has to be around them."""
-    monkeypatch.setattr(vllm_parts, "tensor_source", SafetensorsSource)
+    monkeypatch.setattr(vllm_parts, "tensor_source", FilesSource)
     sizes = {"a": 4, "b": 2, "c": 2}
     source = tmp_path / "source"
     source.mkdir()

@@ -41,6 +41,7 @@ def chunks_of(llm: LLM, run) -> dict[int, list[int]]:
     return chunks
 
 
+@pytest.mark.slow
 def test_a_long_prefill_leaves_room_for_others_in_each_step(of_bytes, llm) -> None:
     """long_prefill_token_threshold: the short prompt is answered before the long one is read."""
     chunked = LLM(of_bytes, long_prefill_token_threshold=3, **SETTINGS)

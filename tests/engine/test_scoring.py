@@ -18,7 +18,8 @@ class Letters:
     def __init__(self) -> None:
         self.backend = SimpleNamespace(
             encode=lambda *texts, **options: SimpleNamespace(
-                ids=self.encode("i".join(texts), **options)
+                ids=self.encode("i".join(texts), **options),
+                type_ids=[],
             )
         )
         self.chat = SimpleNamespace(render=self.render)
@@ -36,7 +37,9 @@ def engine(tokenizer: Any, labels: int = 1) -> Any:
         tokenizer=tokenizer,
         text_length=None,
         head=SimpleNamespace(config=SimpleNamespace(labels=("x",) * labels)),
-        model_config=SimpleNamespace(vocab_size=30),
+        model_config=SimpleNamespace(
+            vocab_size=30, spec=SimpleNamespace(token_types=None, is_encoder=False)
+        ),
     )
 
 

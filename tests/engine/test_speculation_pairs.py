@@ -12,6 +12,8 @@ import pytest
 
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.engine.masks import ConstraintBuilder
+from jax_engine.engine.thinking_budget import MarkerTokens
 from jax_engine.outputs import CompletionOutput
 from tests.support.builders import small_engine
 from tests.support.draft_models import draft_config
@@ -28,6 +30,9 @@ def shout(output: Any, logits: Any) -> Any:
     return logits
 
 
+TAGS = {"format": {"type": "triggered_tags", "triggers": ["AA"], "tags": [
+    {"begin": "AAB", "content": {"type": "regex", "pattern": "(BA){1,3}"}, "end": "BBB"},
+]}}  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "n": {"n": 3},
@@ -52,6 +57,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "guided": {
         "structured_outputs": StructuredOutputsParams(regex="(AB|BBA){2,9}"), "ignore_eos": False,
     },
+    "tags": {
+        "structured_outputs": StructuredOutputsParams(structural_tag=TAGS), "ignore_eos": False,
+    },
     "processor": {"logits_processors": [shout]},
     "trace": {"trace_decode_token_ids": [0, 1, 1, 0]},
     "special": {"skip_special_tokens": False, "ignore_eos": False},
@@ -59,9 +67,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "the end alone": {"output_kind": RequestOutputKind.FINAL_ONLY},
     "one guess": {"num_speculative_tokens": 1},
     "no guess": {"num_speculative_tokens": 0},
+    "thinking": {"thinking_token_budget": 4},
     "prediction": {"prediction": [0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1]},
 }  # fmt: skip
+MARKERS = MarkerTokens(begins=((1,),), ends=((0, 0),), close=(0, 0), inside=True)
 type Said = dict[int, list[Any]]
+
+
+@pytest.fixture(autouse=True)
+def _reasoning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model reasons up to AA."""
+    monkeypatch.setattr(ConstraintBuilder, "_marker_tokens", MARKERS)
 
 
 def params_of(pair: tuple[str, str]) -> SamplingParams | None:

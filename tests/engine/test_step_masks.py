@@ -25,6 +25,8 @@ PROMPT = [1, 2]
 class Group:
     """A request, as the masks see one."""
 
+    has_embeds = False
+
     def __init__(self, name: str, number: int, *, beam: Any = None) -> None:
         self.request_id, self.number, self.beam, self.prompt_len = name, number, beam, 2
 
@@ -60,7 +62,10 @@ def test_samples_of_requests_with_constraints() -> None:
     own = samples_of(Group("a", 8), [], slice(0, 1)).constraints
     items: list[Any] = [
         SimpleNamespace(
-            group=SimpleNamespace(constraints=one), num_samples=count, num_draws=count, drafts=()
+            group=SimpleNamespace(constraints=one, num_free=0),
+            num_samples=count,
+            num_draws=count,
+            drafts=(),
         )
         for one, count in [(None, 1), (own, 2), (own, 0), (None, 3), (own, 1)]
     ]

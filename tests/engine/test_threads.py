@@ -71,6 +71,7 @@ def workload(i: int) -> tuple[list[list[int]], list[SamplingParams]]:
     return prompts, [params(100 * i + j, n=1 + j % 2) for j in range(len(prompts))]
 
 
+@pytest.mark.slow
 def test_many_threads_get_what_they_get_alone(llm) -> None:
     """Each thread makes calls of its own sizes and lengths, and sees only its own outputs."""
     alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(12)]
@@ -83,6 +84,7 @@ def test_many_threads_get_what_they_get_alone(llm) -> None:
     check_idle(llm.llm_engine)
 
 
+@pytest.mark.slow
 def test_all_kinds_of_calls_share_the_batch(llm) -> None:
     beams = BeamSearchParams(beam_width=2, max_tokens=5)
     calls: list[Callable[[], Any]] = [

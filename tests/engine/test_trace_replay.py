@@ -28,6 +28,7 @@ def replayed(llm: LLM, prompt: list[int], **params: Any) -> Any:
     return output.outputs[0]
 
 
+@pytest.mark.slow
 def test_the_output_is_the_trace_and_its_logprobs_are_the_model_s(llm: LLM) -> None:
     prompt, trace = [3, 4, 5], [9, EOS, 11, 9]
     output = replayed(
@@ -45,6 +46,7 @@ def test_a_long_trace_is_cut_to_the_room_there_is(llm: LLM) -> None:
     assert output.token_ids == trace[:8]
 
 
+@pytest.mark.slow
 def test_what_was_greedy_is_replayed_with_the_same_logprobs(llm: LLM) -> None:
     first = replayed(llm, [7], temperature=0.0, max_tokens=6, ignore_eos=True, logprobs=1)
     again = replayed(llm, [7], trace_decode_token_ids=first.token_ids, logprobs=1)

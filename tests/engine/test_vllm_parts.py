@@ -75,6 +75,7 @@ def test_what_programs_read_of_vllm_s_configuration(path: str) -> None:
     assert config.cache_config.num_gpu_blocks == 50
 
 
+@pytest.mark.slow
 def test_classes_of_logits_processors(path: str) -> None:
     llm = LLM(path, logits_processors=[Only], **SETTINGS)
     forced = SamplingParams(temperature=0.0, max_tokens=5, extra_args={"token": 7}, logprobs=0)

@@ -84,6 +84,7 @@ def test_nothing_is_compiled_after_a_warm_up_for_guesses(
     assert compilations == []
 
 
+@pytest.mark.slow
 def test_without_a_warm_up_steps_are_compiled_when_needed(tiny, compilations) -> None:
     """The first step is the exception: it is compiled while the weights are read."""
     llm = LLM(tiny, **SETTINGS, **LIMITS)

@@ -45,6 +45,7 @@ def test_each_puzzle_has_a_solution_and_is_listed_in_one_order() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_the_solution_is_right(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = import_module(f"exercises.kernels.solutions.{name}").ANSWER
     assert import_module(f"exercises.kernels.{name}").check(answer) is True

@@ -300,6 +300,7 @@ def test_a_grammar_is_compiled_once(compiler) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_real_tokenizer_from_a_gguf_file(smollm2_path) -> None:
     tokenizer = load_tokenizer(str(smollm2_path))
     vocab = tokenizer.vocab_size

@@ -118,6 +118,7 @@ def test_what_is_not_understood_is_left_to_the_compiler(schema: Any) -> None:
     check_ends(schema)
 
 
+@pytest.mark.slow
 def test_many_schemas_take_no_time() -> None:
     """A chain in either order, whose last needs the first, or ends."""
     count = 3000

@@ -14,6 +14,7 @@ from jax_engine.guided.json_schema import (
     MAX_PROPERTIES,
     check_schema,
     check_schemas_of,
+    closed,
 )
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
@@ -56,6 +57,29 @@ def test_multiples_have_a_limit(name: str) -> None:
 @pytest.mark.parametrize("step", [MAX_MULTIPLE, 0.01, 1e-5, 99999.0, 2.5, "x", 0, -3, 1e400])
 def test_multiples_that_are_left_to_the_compiler(step: Any) -> None:
     check_schema({"multipleOf": step})
+
+
+class Counted(dict[str, Any]):
+    """A schema that counts how often its references are asked for."""
+
+    asked = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.asked += name == "$dynamicRef"
+        assert self.asked < 10, "nested schemas are looked at again and again"
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize("keyword", ["items", "additionalProperties", "anyOf", "prefixItems"])
+def test_each_schema_is_looked_at_once(keyword: str) -> None:
+    """Twice at each level would be for ever: `paged-conformance` found it in nested arrays."""
+    innermost = schema = Counted(type="object", properties={"a": {}})
+    for _ in range(60):
+        schema = Counted(
+            {keyword: schema if keyword[0] in "ia" and keyword != "anyOf" else [schema]}
+        )
+    closed(schema)
+    assert innermost.asked == 1
 
 
 def test_schemas_within_a_grammar_count() -> None:

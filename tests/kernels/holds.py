@@ -1,67 +1,62 @@
-"""Properties of any kernel: Hypothesis draws from strategies that fit the kernel's sizes.
+"""A property of `paged_conformance.kernel` for one of pytest's kernels.
 
 Hypothesis begins with the simplest example, and goes on with others. A kernel that is slow to try
 gets few: none of them is the simplest, and the numbers they are drawn with differ from run to run.
 """
 
-import functools
-import inspect
+import json
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
-from tests.kernels.cases import Case, Sizes
-from tests.kernels.expected import Result
-from tests.kernels.kernel import Kernel
+from paged_conformance import Capabilities, Example, Lacking, Property
+from paged_conformance.kernel import PROPERTIES, Target
+from paged_conformance.kernel.sizes import Sizes, to_numbers
+from paged_conformance.kernel.target import Kernel
 
-Test = Callable[..., None]
+NAMED = {prop.name: prop for prop in PROPERTIES}
 # For each so many examples that the profile allows, a slow kernel gets its few once.
 SLOW_FACTOR = 1000
 
 
-def holds(**strategies: Callable[[Sizes], st.SearchStrategy[Any]]) -> Callable[[Test], Test]:
-    """A test for the arguments named, drawn from strategies for the sizes of its `kernel`."""
+def hold(name: str, kernel: Kernel) -> None:
+    """Tries a property on as many examples as the profile and the kernel's sizes allow.
 
-    def decorate(test: Test) -> Test:
-        @functools.wraps(test)
-        def run(**by_pytest: Any) -> None:
-            sizes = by_pytest["kernel"].sizes
-            drawn = {name: strategy(sizes) for name, strategy in strategies.items()}
+    The test is skipped where the kernel lacks what the property needs.
+    """
+    prop, sizes = NAMED[name], kernel.sizes
+    _skip_if_it_lacks(prop, kernel)
 
-            def example(**values: Any) -> None:
-                test(**by_pytest, **values)
+    def example(example: Example) -> None:
+        hold_example(name, kernel, json.loads(json.dumps(example)))
 
-            if sizes.few_examples:
-                times = max(settings.default.max_examples // SLOW_FACTOR, 1)
-                others = {name: value for name, value in by_pytest.items() if name != "kernel"}
-                name = f"{test.__name__} {by_pytest['kernel'].name} {others}"
-                few_examples(sizes.examples * times, drawn, example, name)
-                return
-            limits: dict[str, Any] = {
-                "max_examples": min(settings.default.max_examples, sizes.examples)
-            }
-            if not sizes.shrink:
-                limits |= {"phases": [Phase.generate], "database": None}
-            settings(**limits)(given(**drawn)(example))()
-
-        # What pytest is to provide, which is what Hypothesis does not.
-        signature = inspect.signature(test)
-        rest = [p for name, p in signature.parameters.items() if name not in strategies]
-        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+    if sizes.few_examples:
+        times = max(settings.default.max_examples // SLOW_FACTOR, 1)
+        drawn = prop.examples(_has(kernel, replace(sizes, shrink=False)))
+        few_examples(sizes.examples * times, drawn, example, f"{name} {kernel.name}")
+        return
+    limits: dict[str, Any] = {"max_examples": min(settings.default.max_examples, sizes.examples)}
+    if not sizes.shrink:
+        limits |= {"phases": [Phase.generate], "database": None}
+    settings(**limits)(given(prop.examples(_has(kernel, sizes)))(example))()
 
 
-def few_examples(
-    count: int, drawn: dict[str, st.SearchStrategy[Any]], test: Test, name: str
-) -> None:
+def hold_example(name: str, kernel: Kernel, example: Example) -> None:
+    """Tries a property on this example; the test is skipped where the kernel lacks it."""
+    try:
+        NAMED[name].check(target_of(kernel), example)
+    except Lacking as lacking:
+        _skip(str(lacking))
+
+
+def few_examples(count: int, drawn: Any, test: Callable[..., None], name: str) -> None:
     """`test` on so many random examples, drawn with KERNELS_SEED and the test's name.
 
     The simplest example, which Hypothesis begins with, is the same in each run: it is left out. A
@@ -70,25 +65,38 @@ def few_examples(
     seed = os.environ["KERNELS_SEED"]
     simplest = True
 
-    def example(**values: Any) -> None:
+    def example(example: Example) -> None:
         nonlocal simplest
         if simplest:
             simplest = False
             return
         try:
-            test(**values)
+            test(example)
         except Exception as error:
             error.add_note(f"The same examples once more: KERNELS_SEED={seed}")
             raise
 
     limits = settings(max_examples=count + 1, phases=[Phase.generate], database=None)
     salted = zlib.crc32(f"{seed} {name}".encode())
-    hypothesis.seed(salted)(limits(given(**drawn)(example)))()
+    hypothesis.seed(salted)(limits(given(drawn)(example)))()
 
 
-def attend(kernel: Kernel, case: Case, options: dict[str, Any] | None = None) -> Result:
-    """The kernel's result; the test is skipped where it lacks what the call asks for."""
-    lacking = kernel.missing(case, options or {})
-    if lacking is not None:
-        pytest.skip(f"{kernel.name} lacks {lacking}")
-    return kernel(case, options or {})
+@cache
+def target_of(kernel: Kernel) -> Target:
+    return Target(kernel)
+
+
+def _has(kernel: Kernel, sizes: Sizes) -> Capabilities:
+    return Capabilities(target_of(kernel).capabilities, to_numbers(sizes))
+
+
+def _skip_if_it_lacks(prop: Property, kernel: Kernel) -> None:
+    lacking = target_of(kernel).lacking
+    for word in prop.needs:
+        if word in lacking:
+            _skip(f"{kernel.name} lacks {lacking[word]}")
+
+
+def _skip(reason: str) -> None:
+    """From one line, so that pytest counts the tests of a reason together."""
+    pytest.skip(reason)

@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     Attributes:
         modules: by layer, slot (from 0 on) and part.
-        columns: of each part.
+        columns: columns of each part.
     """
 
     layout: SlotLayout
@@ -83,7 +83,7 @@ def make(
     Args:
         rows: each row's slot.
         sizes: columns of each part.
-        ranks: of each slot's parts; 0: the adapter has no such module.
+        ranks: ranks of each slot's parts; 0: the adapter has no such module.
         bias_rows: as in `SlotLayout`.
     """
     rng = np.random.default_rng(seed)

@@ -86,7 +86,12 @@ NO_80 = "head dimension 80 (a multiple of 64 is needed)"
         (("gpu", "12.0"), {}, None, "triton"),
         (("gpu", "8.0"), {}, None, "triton"),
         (("gpu", "7.5"), {}, None, "xla"),
-        (("gpu", "gfx942"), {}, None, "xla"),
+        (("gpu", "gfx942"), {}, None, "triton"),  # an MI300X
+        (("gpu", "gfx942"), {"triton": NO_80}, None, "xla"),
+        (("gpu", "gfx942"), {}, ("mosaic", "triton"), "triton"),
+        (("gpu", "gfx942:sramecc+:xnack-"), {}, None, "triton"),
+        (("gpu", "gfx950"), {}, None, "xla"),  # nobody compiled for the others
+        (("gpu", "gfx1100"), {}, None, "xla"),
         (("tpu",), {}, None, "xla"),
         (("cpu",), {}, None, "numba"),
         (("cpu",), {"numba": "float64"}, None, "xla"),
@@ -124,6 +129,18 @@ def test_the_choice(on: Any, machine: Any, lacks: Any, backend: Any, chosen: str
             "mosaic",
             r"'mosaic' lacks instructions of sm_90 \(the device is sm_100\); 'triton' supports",
         ),
+        (
+            ("gpu", "gfx942"),
+            {},
+            "mosaic",
+            r"'mosaic' lacks an NVIDIA GPU \(the device is gfx942\); 'triton' supports this call",
+        ),
+        (
+            ("gpu", "gfx1100"),
+            {},
+            "triton",
+            r"'triton' lacks an AMD GPU of gfx942 \(the device is gfx1100\); 'xla' supports",
+        ),
         (("tpu",), {}, "numba", r"'numba' lacks a CPU \(the device is tpu.*'xla' supports"),
         (("tpu",), {}, "triton", r"'triton' lacks an NVIDIA GPU \(the device is tpu.*'xla' supp"),
         (("cpu",), {}, ("mosaic", "triton"), "'mosaic' lacks an NVIDIA GPU.*'triton' lacks an NV"),
@@ -146,6 +163,31 @@ def test_what_cannot_run_is_refused(
     on(*machine, **lacks)
     with pytest.raises(ValueError, match=message):
         choose_for_call(backend, CALL, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "capability", "gfx", "width"),
+    [
+        ("gpu", "AMD Instinct MI300X", "gfx942", "gfx942", 64),
+        ("gpu", "gfx942:sramecc+:xnack-", "gfx942", "gfx942", 64),
+        ("gpu", "gfx942", "<unknown compute-capability>", "gfx942", 64),  # only described
+        ("gpu", "AMD Radeon RX 7900 XTX", "gfx1100", "gfx1100", 32),
+        ("gpu", "NVIDIA H200", "9.0", None, 32),
+        ("cpu", "gfx", "", None, 32),
+    ],
+)
+def test_an_amd_gpu_is_known_by_its_architecture(
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+    kind: str,
+    capability: str,
+    gfx: str | None,
+    width: int,
+) -> None:
+    found = SimpleNamespace(platform=platform, device_kind=kind, compute_capability=capability)
+    monkeypatch.setattr(device, "target_device", lambda: found)
+    assert (device.gfx_version(), device.wave_size()) == (gfx, width)
+    assert (device.sm_version() is None) == (capability != "9.0")
 
 
 def test_a_step_is_prepared_for_the_device(on: Any) -> None:
@@ -172,6 +214,7 @@ def step() -> tuple[dict[str, Any], list[Any]]:
 
 
 @pytest.mark.parametrize("backend", [None, "xla", ("numba", "xla")])
+@pytest.mark.slow
 def test_the_backend_of_the_metadata_runs(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     arguments, batch = step()
     made = make_metadata(*batch, 3, backend="xla")

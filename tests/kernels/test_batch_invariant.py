@@ -132,7 +132,7 @@ def steps(draw: st.DrawFn) -> tuple[int, list[list[Part]]]:
 @given(steps(), st.sampled_from(["float32", "bfloat16"]), st.sampled_from(list(OPTIONS)))
 @example((20, [[Part(0, 19, 20)], [Part(0, 20, 21)], [Part(0, 17, 23)]]), "float32", "plain")
 @example((20, [[Part(1, 5, 6), Part(0, 19, 20), Part(2, 299, 300)]]), "bfloat16", "all")
-@settings(max_examples=12)
+@settings(max_examples=min(12, settings.default.max_examples))
 def test_a_query_s_bits_do_not_depend_on_its_step(
     cut: tuple[int, list[list[Part]]], dtype: str, option: str
 ) -> None:

@@ -6,6 +6,7 @@ lie at their ends. Examples differ from run to run: `KERNELS_SEED` repeats those
 
 import pytest
 
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels.device import interpreting
 from pallas_kernels.tuning import (
     MosaicDecodeConfig,
@@ -13,10 +14,7 @@ from pallas_kernels.tuning import (
     TritonDecodeConfig,
     TritonPrefillConfig,
 )
-from tests.kernels.cases import OPTIONS, Case, Sizes, fill
-from tests.kernels.draws import cases
-from tests.kernels.expected import assert_agrees
-from tests.kernels.holds import attend, holds
+from tests.kernels.holds import hold
 from tests.kernels.tuned import Tuned
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="sizes are those of an interpreter")
@@ -52,7 +50,6 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(("kernel", "options"), KERNELS.values(), ids=KERNELS.keys())
-@holds(case=cases)
-def test_agrees_with_the_oracle(kernel: Tuned, options: str, case: Case) -> None:
-    filled = fill(OPTIONS[options], case)
-    assert_agrees(attend(kernel, case, filled), case, filled)
+@pytest.mark.slow
+def test_agrees_with_the_oracle(kernel: Tuned, options: str) -> None:
+    hold(f"oracle-{options}", kernel)

@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.attention.plan import FEW, MANY
-from tests.kernels.cases import Case, Sizes, fill, make_case
-from tests.kernels.expected import assert_agrees
+from paged_conformance.kernel.cases import Case, fill, make_case
+from paged_conformance.kernel.expected import assert_agrees
+from paged_conformance.kernel.sizes import Sizes
 from tests.kernels.kernel import Ours
 from tests.meta.trees import ROOT
 

@@ -54,6 +54,7 @@ def test_every_query_is_in_one_row_or_one_tile(
     assert int((found.token_row >= 0).sum()) == int((found.row_context_len > 0).sum()) == rows
 
 
+@pytest.mark.slow
 def test_the_list_of_tiles_has_room_for_the_worst_case() -> None:
     """Sequences one query longer than whole tiles, and all T tokens used."""
     found = metadata_of([(17, 0)] * 3 + [(13, 0)], 4)

@@ -46,6 +46,7 @@ def test_all_get_what_each_has(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.slow
 def test_nobody_waits_for_one_that_does_not_come_once_that_is_known(size: int) -> None:
     with meeting(size, "waits") as (made, memory):
         for one in made:

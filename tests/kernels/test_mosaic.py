@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_interpret_mode
 
+from paged_conformance.kernel.cases import Case, Lengths, make_case, poisoned
+from paged_conformance.kernel.expected import assert_agrees
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting
 from pallas_kernels.mosaic import attention, decode, plgpu
 from pallas_kernels.tuning import MosaicDecodeConfig, MosaicPrefillConfig
-from tests.kernels.cases import Case, Lengths, Sizes, make_case, poisoned
-from tests.kernels.expected import assert_agrees
 from tests.kernels.kernel import Ours
 from tests.kernels.tuned import Tuned
 
@@ -60,6 +61,7 @@ def races_raise() -> Iterator[None]:
 
 @pytest.mark.usefixtures("races_raise")
 @pytest.mark.parametrize(("kernel", "lengths"), NO_RACES.values(), ids=NO_RACES.keys())
+@pytest.mark.slow
 def test_i48_no_races(kernel: Tuned, lengths: Lengths) -> None:
     case = make_case(lengths, 1, (16, 1, 6, 64), kernel.sizes)
     options = {"window": 190}

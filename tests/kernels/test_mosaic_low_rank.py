@@ -122,6 +122,7 @@ def test_more_adapters_than_stages_in_one_tile() -> None:
 
 
 @pytest.mark.parametrize("rows", [5, 70])
+@pytest.mark.slow
 def test_each_row_has_one_of_many_matrices(rows: int) -> None:
     """As in a mixture: two adapters of 40 experts, more than a tile has rows."""
     rng, choices = np.random.default_rng(0), 40
@@ -167,6 +168,7 @@ def test_a_row_is_the_same_whatever_is_beside_it() -> None:
     np.testing.assert_array_equal(found, whole)
 
 
+@pytest.mark.slow
 def test_rows_and_slots_that_are_not_used_may_hold_anything() -> None:
     case = make(
         0, rows=[0, 1, 0, 1], in_size=64, sizes=[32], ranks=[[4], [2]], max_rank=16, **BF16
@@ -202,6 +204,7 @@ def test_the_twin_reads_slots_with_more_rows_of_biases() -> None:
 
 @only_interpreted
 @pytest.mark.parametrize("slots", [1, STAGES + 2])
+@pytest.mark.slow
 def test_i48_no_races(slots: int) -> None:
     """All stages are used again, or not all are used."""
     rows = [*range(slots + 1)] * 2
@@ -252,6 +255,7 @@ def test_a_cpu_has_neither_kernel_nor_tiles() -> None:
     np.testing.assert_array_equal(by_twin, xla.add_low_rank(out, case.low))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(unchecked_shapes: None) -> None:
     case = make(0, rows=[1, 0], in_size=64, sizes=[32], ranks=[[2]], max_rank=4, **BF16)
     sound: dict[str, Any] = {

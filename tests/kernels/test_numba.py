@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paged_conformance.kernel.arrays import UNIT_ROUNDOFF
+from paged_conformance.kernel.cases import Case, Lengths, fill, make_case
+from paged_conformance.kernel.draws import lengths, seeds
+from paged_conformance.kernel.expected import assert_agrees, oracle
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels import paged_attention
-from tests.kernels.cases import Case, Lengths, Sizes, fill, make_case
-from tests.kernels.draws import lengths, seeds
-from tests.kernels.expected import UNIT_ROUNDOFF, assert_agrees, oracle
 from tests.kernels.kernel import Ours
 
 SIZES = Sizes()

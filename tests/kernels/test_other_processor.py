@@ -54,6 +54,6 @@ def test_kernels_compile_for_arm(tmp_path: Path) -> None:
         magic, place, number = MACH_O if folder.name == "apple-m1" else ELF
         compiled = {file.name: file.read_bytes() for file in folder.iterdir()}
         handlers = [name for name in compiled if name.endswith("handler.o")]
-        assert len(handlers) == 17, sorted(compiled)
+        assert len(handlers) == 18, sorted(compiled)
         for name, code in compiled.items():
             assert code.startswith(magic) and code[place] == number, (folder, name)

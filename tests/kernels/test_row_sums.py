@@ -40,11 +40,13 @@ def test_sums_are_right(size: int) -> None:
         np.testing.assert_allclose(found, x.astype(np.float64).sum(-1, keepdims=True), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bits_depend_on_the_row_alone() -> None:
     for size in SIZES:
         assert differing(row_sums, size) == 0, size
 
 
+@pytest.mark.slow
 def test_products_stay_out_of_the_sums_that_use_them() -> None:
     """In one loop, some would be rounded once and others twice, by the number of rows."""
     for size in (5, 65, 101):

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import pallas_kernels
+from paged_conformance.kernel.cases import Case, make_case
+from paged_conformance.kernel.expected import assert_agrees
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels.call import Call, Options
 from pallas_kernels.gpu_metadata import make_gpu_metadata
 from pallas_kernels.triton.attention import make_metadata, missing, tile_queries
@@ -19,8 +22,6 @@ from pallas_kernels.triton.prefill import attend_tiles, tiling
 from pallas_kernels.triton.quantized import widen_e4m3
 from pallas_kernels.triton.splits import LEAST_SPLITS, MOST_SPLITS, num_splits, split_steps
 from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig
-from tests.kernels.cases import Case, Sizes, make_case
-from tests.kernels.expected import assert_agrees
 
 SIZES = Sizes(tokens=48, seqs=4, context=160)
 LENGTHS = [(1, 159), (20, 30), (1, 0), (1, 70)]
@@ -34,6 +35,7 @@ def arrays(case: Case) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize(("splits", "programs"), [(1, 1), (2, 2), (3, 3), (7, 7), (7, 1), (7, 3)])
+@pytest.mark.slow
 def test_i42_the_number_of_splits_does_not_matter(
     splits: int, programs: int, window: int | None
 ) -> None:
@@ -53,6 +55,7 @@ def test_i42_the_number_of_splits_does_not_matter(
 
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("block_q", [16, 64])
+@pytest.mark.slow
 def test_how_tiles_are_cut_does_not_matter(block_q: int, window: int | None) -> None:
     """With a window, the last queries of a tile see nothing of the first one's step."""
     case = make_case([(40, 30), (8, 100)], block_q, (8, 1, 3, 16), SIZES)
@@ -67,6 +70,7 @@ def test_how_tiles_are_cut_does_not_matter(block_q: int, window: int | None) -> 
 
 
 @pytest.mark.parametrize("heads", [17, 64, 96])
+@pytest.mark.slow
 def test_more_query_heads_than_a_tile_has_rows(heads: int) -> None:
     case = make_case(LENGTHS, heads, (16, 1, heads, 16), SIZES)
     out = pallas_kernels.paged_attention(
@@ -76,6 +80,7 @@ def test_more_query_heads_than_a_tile_has_rows(heads: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+@pytest.mark.slow
 def test_quantised_caches_under_half_precision_queries(dtype: str) -> None:
     case = make_case(LENGTHS, 0, (16, 2, 2, 80), SIZES).as_dtype("bfloat16").quantized(dtype)
     out = pallas_kernels.paged_attention(

@@ -40,6 +40,20 @@ def test_every_kernel_has_a_default(name: str, head_dim: int) -> None:
     assert type(tuning.default(name, head_dim, jnp.bfloat16)) is tuning.KERNELS[name]
 
 
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 112, 128, 192, 256])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8"])
+def test_warps_of_64_threads_have_defaults_of_their_own(head_dim: int, dtype: str) -> None:
+    """No program has more than 512 threads: at 1,024 a thread would have 128 registers."""
+    for name in ("triton_decode", "triton_prefill"):
+        narrow, wide = (tuning.default(name, head_dim, jnp.dtype(dtype), size) for size in (32, 64))
+        assert type(wide) is tuning.KERNELS[name] and wide != narrow
+        assert wide.num_warps * 64 <= 512 and wide.num_stages == 1
+        key = (name, "AMD Instinct MI300X", head_dim, 16, jnp.dtype(dtype))
+        assert tuning.lookup(*key, 64) == wide and tuning.lookup(*key) == narrow
+    for name in ("mosaic_decode", "mosaic_prefill"):
+        assert tuning.default(name, head_dim, dtype, 64) == tuning.default(name, head_dim, dtype)
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "values", "message"),
     [

@@ -34,6 +34,7 @@ def differing(function: Callable[[jax.Array], jax.Array], size: int) -> int:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.slow
 def test_bits_depend_on_the_number_alone(name: str) -> None:
     for size in (1, 4, 8, 20, 64, 100):
         assert differing(lambda x: in_whole_vectors(FUNCTIONS[name], x), size) == 0, size

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paged_conformance.kernel.arrays import UNIT_ROUNDOFF
+from paged_conformance.kernel.cases import Lengths, fill, make_case
+from paged_conformance.kernel.draws import lengths, seeds
+from paged_conformance.kernel.expected import assert_agrees, oracle
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels import paged_attention
-from tests.kernels.cases import Lengths, Sizes, fill, make_case
-from tests.kernels.draws import lengths, seeds
-from tests.kernels.expected import UNIT_ROUNDOFF, assert_agrees, oracle
 from tests.kernels.kernel import Ours
 
 SIZES = Sizes()
@@ -84,6 +86,7 @@ def test_a_token_that_sees_nothing_weighs_nothing(options: dict[str, Any]) -> No
     assert out[0].all() and np.isfinite(lse[0]).all()
 
 
+@pytest.mark.slow
 def test_a_row_beside_one_with_far_larger_scores() -> None:
     """Eight rows, computed together, do not share their largest score: exp(-800) is 0."""
     rows = 8

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from paged_conformance.kernel.cases import Case
+from paged_conformance.kernel.expected import Result
+from paged_conformance.kernel.sizes import Sizes
 from pallas_kernels import tuning
 from pallas_kernels.backends import implementation
 from pallas_kernels.device import target_device
 from pallas_kernels.mosaic import decode
-from tests.kernels.cases import Case, Sizes
-from tests.kernels.expected import Result
 from tests.kernels.kernel import Ours
 
 NAMES = {type_: name for name, type_ in tuning.KERNELS.items()}

@@ -17,6 +17,7 @@ from tests.models.checkpoints import write_checkpoint
 from tests.models.test_families import CASES
 
 TURNED = ("c_attn", "c_proj", "c_fc")  # GPT-2's
+TURNED_EXPERTS = ("GptOssForCausalLM", "Llama4ForCausalLM")
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -31,7 +32,7 @@ def test_each_matrix_of_a_checkpoint_is_a_module(case: str) -> None:
         shape = (one.out_size, one.in_size)
         turned = one.kind == "embedding"
         turned |= config.architecture == "GPT2LMHeadModel" and name.endswith(TURNED)
-        turned |= config.architecture == "GptOssForCausalLM" and name.endswith("]")
+        turned |= config.architecture in TURNED_EXPERTS and name.endswith("]")
         tensor, _, expert = name.removesuffix("]").partition("[")
         stored = tensors[tensor] if tensor in tensors else tensors[f"{tensor}.weight"]
         stored = stored[int(expert)] if expert else stored
@@ -42,8 +43,8 @@ def test_each_matrix_of_a_checkpoint_is_a_module(case: str) -> None:
         for name, tensor in tensors.items()
         if tensor.ndim > 1 and name.removesuffix(".weight") not in stems
     }
-    # Positions, and norms of heads: no adapter changes those. And biases of all experts.
-    known = (".wpe.", "embed_positions", "q_norm", "k_norm", "layernorm", "_ln.", "_proj_bias")
+    # Positions, and norms of heads: no adapter changes those. And biases of experts.
+    known = (".wpe.", "embed_positions", "q_norm", "k_norm", "layernorm", "_ln.", "_bias")
     assert all(any(part in name for part in known) for name in others), others
 
 

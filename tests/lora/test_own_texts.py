@@ -218,6 +218,7 @@ def offered(llm: LLM, folder: Path, number: int, template: str | None) -> LoRARe
     return LoRARequest(folder.name, number, str(folder))
 
 
+@pytest.mark.slow
 def test_a_chat_has_its_adapter_s_template(llm: LLM, tmp_path: Path) -> None:
     mine, plain = offered(llm, tmp_path / "a", 1, OWN), offered(llm, tmp_path / "b", 2, None)
 

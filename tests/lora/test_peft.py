@@ -131,10 +131,10 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
         read_adapter(tmp_path, modules(), max_lora_rank=4)
     folder = write_folder(tmp_path, tensors_of())
     (folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"has no adapter_model\.safetensors\. Save"):
+    with pytest.raises(WeightsError, match=r"has no adapter_model\.safetensors or .*\.bin\. Save"):
         read_adapter(folder, modules(), max_lora_rank=4)
     (folder / "adapter_model.bin").write_bytes(b"")
-    with pytest.raises(WeightsError, match="is a pickle, which can run any code"):
+    with pytest.raises(WeightsError, match=r"adapter_model\.bin is no PyTorch file"):
         read_adapter(folder, modules(), max_lora_rank=4)
     (folder / "adapter_config.json").write_text("[]")
     with pytest.raises(WeightsError, match="must hold a JSON object"):

@@ -137,6 +137,7 @@ def test_what_a_request_holds_is_one_object_though_it_was_forgotten(
     assert known.adapter(a) is held and reads == ["a", "b", "a"]
 
 
+@pytest.mark.slow
 def test_a_thousand_adapters_leave_no_more_than_fit() -> None:
     known = AdapterRegistry(lambda: MODULES, 1, 8)
     for number in range(1000):

@@ -37,6 +37,7 @@ def test_every_row_has_its_adapter_and_all_run(tmp_path: Path) -> None:
     assert engines.numbers_over_weights == low / weights
 
 
+@pytest.mark.slow
 def test_each_cold_adapter_is_another(tmp_path: Path) -> None:
     model = files.model_folder(tmp_path / "model", TINY)
     adapters = files.write_adapters(tmp_path / "adapters", TINY, 3)

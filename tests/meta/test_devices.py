@@ -18,11 +18,26 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         {"cpu_kernels"}, "where the user's cache folder is: the host's own affair"
     ),
     "commands/diagnosis.py": ({"platform"}, "Python's module, which tells of the host"),
-    "worker/aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
+    "worker/aot_cases.py": (
+        {"pallas_kernels.aot", "platform"}, "compiles steps for devices that it describes"
+    ),
+    "worker/aot_mesh_cases.py": (
+        {"devices", "pallas_kernels.aot"}, "compiles steps for devices that it describes"
+    ),
+    "worker/fingerprint.py": (
+        {"device_kind", "devices", "platform"}, "names all that a KV block's bits hang on"
+    ),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
     "engine/device_settings.py": ({"platform"}, "Python's, which tells of the host"),
-    "parallel/collectives.py": ({"cpu_kernels"}, "memory and kernel by which processes meet"),
+    "parallel/collectives.py": (
+        {
+            "cpu_kernels", "pallas_kernels.backends", "pallas_kernels.sum_over_devices",
+            "pallas_kernels.tree_sum",
+        },
+        "memory and kernel by which processes meet, and the sums over a mesh",
+    ),
+    "layers/experts.py": ({"pallas_kernels.tree_sum"}, "an order of sums, the same everywhere"),
     "processes/runner_client.py": ({"cpu_kernels"}, "that memory, which it makes anew"),
     "weights/dense.py": ({"pallas_kernels.batch_invariant"}, "a weight format of these kernels"),
     "weights/low_rank.py": (

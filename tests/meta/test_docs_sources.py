@@ -7,7 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from benchmarks.tables import detail_tables, with_results
+from benchmarks.report import load_results
+from benchmarks.tables import detail_tables, headlines, with_results
 from scripts import package_map
 from scripts.contents import WORDS, chapters
 from scripts.figures.__main__ import all_figures
@@ -25,6 +26,7 @@ def _hooks() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
+@pytest.mark.slow
 def test_pages_build(page: Path) -> None:
     built = _hooks().on_page_markdown(page.read_text("utf-8"))
     assert not re.search(r"^\{\{ \w+.* \}\}$", built, re.MULTILINE)
@@ -123,6 +125,9 @@ def test_a_flag_and_a_number_with_its_unit_stay_together() -> None:
     )
     kept = '<code>a <span class="unbroken">--flag</span>-b 7 % 3</code>'
     assert made == f"<p>4\N{NO-BREAK SPACE}%, 2\N{NO-BREAK SPACE}ms, 3 things {kept}</p>{area}"
+    made = _hooks().on_page_content("<p>a -inf, -0.5. 3-4 x-1 - 2</p><svg><text>-1</text></svg>")
+    inf, half = (f'<span class="unbroken">{one}</span>' for one in ("-inf", "-0.5"))
+    assert made == f"<p>a {inf}, {half}. 3-4 x-1 - 2</p><svg><text>-1</text></svg>"
     assert "0.9" in _hooks().on_page_content("<td><code>temperature=0.7, top_p=0.9</code></td>")
 
 
@@ -144,6 +149,19 @@ def test_measured_figures_are_folded_and_have_their_units() -> None:
     figures = [line for line in lines if line.startswith("    | ")]
     assert len(figures) > 500
     assert [line for line in figures if re.search(r" (ms|us|mib|percent) \|", line[:-2])] == []
+    shown = {line.split()[0] for line in lines if line and not line.startswith("    ")}
+    assert shown == {"###", "???", "On"}, "all else is folded"
+
+
+def test_each_headline_has_a_subject() -> None:
+    """Those of comparisons are on another page."""
+    saved = [one for one in load_results() if not one["name"].startswith("compare_")]
+    rows = [line for line in headlines().splitlines() if line.startswith("| ")][1:]
+    assert len([row for row in rows if "**" not in row]) == sum(
+        len(one["headline"]) for one in saved
+    )
+    for one in saved:
+        assert all(f"| {what} |" in "\n".join(rows) for what in one["headline"]), one["name"]
 
 
 def test_minutes_count_what_a_page_shows() -> None:

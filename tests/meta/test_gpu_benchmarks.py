@@ -114,6 +114,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> tuple[
     return int(ended.value.code or 0), results
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_or_hangs_leaves_what_it_said_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -124,7 +125,7 @@ def test_a_step_that_fails_or_hangs_leaves_what_it_said_and_the_others_run(
         "ends": "put('peers', 'd', value=4)\nprint('of interest to nobody')",
     }
     _steps(monkeypatch, tmp_path, programs)
-    limits = {"fails": 60.0, "hangs": 3.0, "ends": 60.0}
+    limits = {"fails": 600.0, "hangs": 15.0, "ends": 600.0}  # 15: Python starts in it anywhere
     monkeypatch.setattr(run_all, "_limit", lambda step, *_: limits[step.name])
     code, found = _run(monkeypatch, tmp_path)
     assert code == 1
@@ -140,6 +141,7 @@ def test_a_step_that_fails_or_hangs_leaves_what_it_said_and_the_others_run(
         "from benchmarks.gpu.said import *\nput('peers', 'a', value=9)"
     )
     (tmp_path / "step_hangs.py").write_text("")
+    limits["hangs"] = 600.0
     code, found = _run(monkeypatch, tmp_path, "--failed")
     assert code == 0 and found["peers"] == {"a": 9, "b": 2, "d": 4}
     assert {one["status"] for one in found["steps"].values()} == {"done"}

@@ -9,6 +9,8 @@ import pytest
 from tests.meta.trees import PACKAGES, ROOT, imported_names, modules
 
 STDLIB = set(sys.stdlib_module_names)
+# Operations of `pallas_kernels` whose kernel for a CPU is called without a backend's package.
+OWN_CPU_KERNELS = ("backends.py", "bidirectional_attention.py", "block_copy.py", "kv_write.py")
 
 
 def _id(path: Path) -> str:
@@ -28,7 +30,7 @@ def test_reference_imports_numpy_and_itself_only(path: Path) -> None:
 def test_kernels_import_jax_and_themselves_only(path: Path) -> None:
     """The CPU's kernels, a package of their own, are for one backend and imported when it runs."""
     allowed = {"jax", "numpy", "jaxtyping", "pallas_kernels"}
-    if path.parent.name == "numba" or path.name in ("backends.py", "block_copy.py", "kv_write.py"):
+    if path.parent.name == "numba" or path.name in OWN_CPU_KERNELS:
         allowed |= {"cpu_kernels"}
     assert _top_level(path) <= allowed
 
@@ -74,8 +76,8 @@ def test_the_worker_knows_of_the_controller_only_what_a_step_is(path: Path) -> N
 
 @pytest.mark.parametrize("path", modules("jax_engine/engine"), ids=_id)
 def test_the_engine_knows_of_a_device_only_what_a_runner_is(path: Path) -> None:
-    """But for `build.py`, which makes the runner of this process, and what it asks for sizes."""
-    if path.name not in ("build.py", "engine_memory.py"):
+    """But for what makes the runner of this process, and what it asks for sizes."""
+    if path.name not in ("build.py", "build_encoder.py", "engine_memory.py"):
         assert not any(name.startswith("jax_engine.worker") for name in imported_names(path))
 
 
@@ -92,6 +94,24 @@ def test_exercises_import_numpy_and_themselves_only(path: Path) -> None:
     if path.parent.name != "solutions":
         solutions = ("exercises.solutions", "exercises.kernels.solutions")
         assert not any(name.startswith(solutions) for name in imported_names(path))
+
+
+@pytest.mark.parametrize("path", modules("paged_conformance"), ids=_id)
+def test_the_suite_for_others_imports_the_oracle_and_itself_only(path: Path) -> None:
+    """Adapters import the engine that they adapt; JAX and ml_dtypes are for kernels that use them.
+
+    The oracle is imported by lines that the distribution's build can rewrite.
+    """
+    allowed = {"hypothesis", "numpy", "paged_conformance", "reference", "tqdm"}
+    inside = path.relative_to(ROOT / "paged_conformance").parts
+    if path.name in ("pytest_plugin.py", "pytest_items.py"):
+        allowed |= {"pytest"}
+    if inside[0] == "kernel":
+        allowed |= {"jax", "ml_dtypes"}
+    if inside[0] == "adapters":
+        assert not _top_level(path) & {"tests", "playground", "benchmarks"}
+        return
+    assert _top_level(path) <= allowed
 
 
 @pytest.mark.parametrize("path", modules("playground"), ids=_id)

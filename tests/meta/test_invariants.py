@@ -4,6 +4,8 @@ The page's table is made by `python -m tests.thorough --table`; its counts come 
 thorough runs, and need not be those of the latest one.
 """
 
+import pytest
+
 from tests.thorough import tables
 from tests.thorough.named import named, numbers
 from tests.thorough.record import read
@@ -31,6 +33,7 @@ def test_the_table_has_the_tests_that_name_each_invariant() -> None:
     assert found == wanted, f"{REGENERATE} writes it"
 
 
+@pytest.mark.slow
 def test_every_named_invariant_was_exercised_in_the_record() -> None:
     idle = [row for row in tables.exercised_rows(named(), read()) if row.endswith("| 0 |")]
     assert idle == [], "python -m tests.thorough --part NAME --minutes 0 runs a part with its tests"

@@ -44,6 +44,7 @@ def test_no_bug_is_there_twice() -> None:
     assert len({text_of(mutant) for mutant in MUTANTS}) == len(MUTANTS)
 
 
+@pytest.mark.slow
 def test_bugs_made_by_rule_have_names_of_their_own() -> None:
     names = [mutant.name for mutant in all_generated(list(FOLDERS))]
     assert len(set(names)) == len(names) > 20_000
@@ -62,6 +63,7 @@ def test_a_sample_has_bugs_to_draw() -> None:
     assert {test for row in rows for test in row.tests if (ROOT / test).is_file()}
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_results() -> None:
     """Written by `python -m tests.mutation --table`."""
     assert table.PAGE.read_text("utf-8") == table.page()

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.meta.trees import ROOT
 
 # What waits for another process, thread or task, and how long by its first or second argument.
@@ -24,6 +26,7 @@ def limits(source: str) -> Iterator[int]:
             yield call.lineno
 
 
+@pytest.mark.slow
 def test_no_test_waits_for_a_number_of_seconds() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from importlib import metadata
 
+import pytest
+
 import jax_engine
 from jax_engine import errors
 from tests.meta.trees import ROOT
@@ -38,6 +40,7 @@ PUBLIC = {
     "ScoringRequestOutput",
     "TextPrompt",
     "TokensPrompt",
+    "EmbedsPrompt",
     "inputs",
     "EmbeddingRequestOutput",
     "Logprob",
@@ -90,6 +93,7 @@ def test_unknown_names_fail_in_the_usual_way() -> None:
     assert not hasattr(jax_engine, "no_such_name")
 
 
+@pytest.mark.slow
 def test_importing_the_package_is_quiet() -> None:
     """No warning of a library that nobody here needs on the user's screen."""
     command = [sys.executable, "-c", "import jax_engine; jax_engine.LLM, jax_engine.SamplingParams"]

@@ -96,8 +96,8 @@ CHECKS: dict[str, Callable[[Results], None]] = {
     "step_profile": step_profile,
 }
 ELSEWHERE = {
-    "accuracy.lm_eval_backend", "compare.servers.agreement", "compiled_gpu", "vllm_examples",
-    "vllm_tests",
+    "accuracy.lm_eval_backend", "compare.servers.agreement", "compiled_gpu", "several_gpus",
+    "vllm_examples", "vllm_tests",
 }  # fmt: skip
 RUNS = {name: [name] for name in registry.names() if name not in ELSEWHERE}
 RUNS["paper, measured"] = ["paper", "--measured", "--figures", "2,13,19"]

@@ -41,6 +41,7 @@ def test_a_forced_share_of_guesses_is_right(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_requests_at_once_are_timed_in_pairs(tmp_path: Path) -> None:
     plain, guessing = tiny(tmp_path), tiny(tmp_path, speculative_config={"method": "ngram"})
     params = [SamplingParams(temperature=1.0, seed=i, max_tokens=9) for i in range(2)]

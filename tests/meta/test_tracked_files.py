@@ -35,10 +35,10 @@ def test_source_files_are_about_one_thing() -> None:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    """A docstring that begins with "Of" leaves out what it is about."""
+    """A docstring or an argument that begins with "Of" leaves out what it is about."""
     code = [(name, text) for name, text in _texts() if name.endswith(".py")]
-    headless = [name for name, text in code if re.search(r'^\s*"""Of\b', text, re.MULTILINE)]
-    assert headless == []
+    headless = re.compile(r'^\s*"""Of\b|^ {8,}[a-z_, ]+: of\b', re.M | re.I)
+    assert [(name, found[0]) for name, text in code if (found := headless.search(text))] == []
 
 
 def test_no_heavy_file() -> None:

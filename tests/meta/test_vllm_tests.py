@@ -99,6 +99,7 @@ def test_fails():
 """
 
 
+@pytest.mark.slow
 def test_a_file_runs_without_vllm(tmp_path: Path) -> None:
     """Its own tests pass and fail, those of vLLM's insides are skipped."""
     folder = tmp_path / "tests/entrypoints"

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("reference", "jax_engine", "pallas_kernels", "cpu_kernels")
+PACKAGES = ("reference", "jax_engine", "pallas_kernels", "cpu_kernels", "paged_conformance")
 
 
 def tracked_files() -> list[Path]:

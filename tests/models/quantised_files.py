@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.checkpoints.quantization.quantized_source import (
     QuantizedSource,
     open_quantized,
 )
-from jax_engine.models.checkpoints.safetensors_loader import DTYPES, SafetensorsSource
+from jax_engine.models.checkpoints.stored_dtypes import DTYPES
 from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import nf4
 
@@ -56,7 +57,7 @@ def opened(
     directory.mkdir(exist_ok=True)
     write_file(directory / "model.safetensors", tensors)
     whole = {"quantization_config": quantization, **config}
-    source = open_quantized(SafetensorsSource(directory), whole, wanted)
+    source = open_quantized(FilesSource(directory), whole, wanted)
     assert isinstance(source, QuantizedSource)
     return source
 

@@ -62,6 +62,7 @@ def logits(path: Path, quantization: str | None = None) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("formats")
+@pytest.mark.slow
 def test_of_numbers(tmp_path: Path) -> None:
     plain = write_checkpoint(tmp_path / "plain", CONFIG)
     expected = logits(write_integers(tmp_path / "w8a8", tiny.weights(CONFIG)))
@@ -86,6 +87,7 @@ def test_codes_with_a_scale_a_row_stay(tmp_path: Path) -> None:
     raise AssertionError("no such leaf")
 
 
+@pytest.mark.slow
 def test_other_codes_are_rounded_anew(tmp_path: Path) -> None:
     """The codes are in groups, in another order of columns (GPTQ), or of several kinds (GGUF)."""
     (tmp_path / "gptq").mkdir()

@@ -23,7 +23,7 @@ def test_a_batch_crosses_the_border_of_a_compiled_function() -> None:
     passed = jax.jit(lambda one: one)(batch)
     assert jax.tree.structure(passed) == jax.tree.structure(batch)
     jax.tree.map(np.testing.assert_array_equal, passed, batch)
-    assert passed.metadata.backend == batch.metadata.backend
+    assert passed.sequences.metadata.backend == batch.sequences.metadata.backend
     assert list(passed.growth) == [SPECS[0].query_growth, SPECS[2].query_growth]
 
 
@@ -48,13 +48,15 @@ def test_tokens_behind_the_last_sequence_are_padding() -> None:
     arrays = jnp.zeros((3, 4), jnp.int32), lens, starts, jnp.full(5, -1), jnp.zeros(5, jnp.int32)
     batch = make_batch(SPECS, jnp.zeros((1, 2, 4, 2, 4, 8)), *arrays, dtype="float32")
     assert batch.num_tokens == 3
-    assert (batch.metadata.num_tokens, batch.metadata.num_seqs) == (5, 3)
+    metadata = batch.sequences.metadata
+    assert (metadata.num_tokens, metadata.num_seqs) == (5, 3)
 
 
 def test_a_sequence_alone_fills_its_cache_from_the_first_slot_on() -> None:
     batch, kv_cache = one_sequence(SPECS, 3, LENGTH, "bfloat16")
     assert kv_cache.shape == (3, 2, 2, 2, 16, 8) and kv_cache.dtype == jnp.bfloat16
-    assert batch.block_tables.tolist() == [[0, 1]] and batch.context_lens.tolist() == [LENGTH]
+    assert batch.sequences.block_tables.tolist() == [[0, 1]]
+    assert batch.sequences.context_lens.tolist() == [LENGTH]
     assert batch.positions.tolist() == batch.slot_mapping.tolist() == list(range(LENGTH))
     assert batch.num_tokens == LENGTH
     latent = AttentionSpec(4, 1, 6, latent=LatentSpec(4, 4, 4, NormSpec(1e-6)), rotary_dim=2)

@@ -98,6 +98,7 @@ def test_biases_of_one_kind(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["biases", "mistral_window", "tied"])
 @pytest.mark.parametrize("formats", [Formats(Dense(), Dense()), Formats(IndexedDense(), Dense())])
+@pytest.mark.slow
 def test_all_formats_are_the_same_model(name: str, formats: Formats) -> None:
     """What a GPU runs, and a CPU without kernels, against what this device chooses."""
     config = config_from_hf(tiny.CONFIGS[name])

@@ -27,18 +27,20 @@ DIFFERENT = {
 DERIVED = {
     ("qwen2_moe", "sliding_window"): "0 unless use_sliding_window",
     ("exaone4", "sliding_window_pattern"): "0 where no layer has a window",
+    ("ernie4_5_moe", "moe_layer_end_index"): "-1 becomes the number of the last layer",
 }
 # Families whose classes are in a checkpoint's own code, which is never run.
-OWN_CODE = {"baichuan", "internlm", "minicpm", "qwen"}
+OWN_CODE = {"baichuan", "bailing_moe", "bailing_moe_v2", "internlm", "minicpm", "qwen"}
 # What families read beside transformers' fields: of older files, and of schemas that they share.
 # Files that transformers writes do not have them, so each golden holds the default.
 BESIDE = {
-    "apply_residual_connection_post_layernorm", "attention_bias", "ffn_config",
+    "apply_residual_connection_post_layernorm", "attention_bias", "attn_type_list", "ffn_config",
     "first_k_dense_replace", "head_dim", "hidden_act", "hidden_activation", "layer_types",
-    "max_window_layers", "mlp_bias", "moe_layer_freq", "qkv_bias", "rms_norm_eps",
-    "scale_attn_by_inverse_layer_idx", "scoring_func", "seq_length",
-    "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
-    "sliding_window_pattern", "topk_method", "use_qk_norm",
+    "max_window_layers", "mlp_bias", "moe_intermediate_size", "moe_layer_freq", "num_shared_expert",
+    "qkv_bias", "rms_norm_eps", "rotary_dim", "scale_attn_by_inverse_layer_idx", "scoring_func",
+    "seq_length", "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
+    "sliding_window_pattern", "topk_method", "use_bidirectional_attention", "use_cla",
+    "use_qk_norm", "use_sliding_window",
 }  # fmt: skip
 
 
@@ -95,6 +97,7 @@ def test_a_model_whose_dense_layers_are_all_that_it_has() -> None:
         assert found.spec.num_layers == CASES[name]["num_hidden_layers"]
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_the_transformers_here() -> None:
     transformers = pytest.importorskip("transformers")
     if transformers.__version__ != VERSION:

@@ -1,4 +1,4 @@
-"""The compiled program of every family is as large for 64 layers as for 8."""
+"""The compiled program of every family is as large for 64 layers as for 8, or 16."""
 
 import jax
 import pytest
@@ -10,6 +10,8 @@ from tests.models.paged import PagedRun
 from tests.models.test_families import IN_THE_ENGINE
 
 CASES = cases()
+# Eight layers repeat its pattern of four only twice, and XLA simplifies a loop of two turns.
+SHALLOW = {"llama4": 16}
 
 
 def optimised(name: str, num_layers: int) -> str:
@@ -25,9 +27,10 @@ def optimised(name: str, num_layers: int) -> str:
 
 
 @pytest.mark.parametrize("name", IN_THE_ENGINE.values())
+@pytest.mark.slow
 def test_the_program_of_every_family_is_as_large_for_64_layers_as_for_8(name: str) -> None:
     """Its instructions are. Its text also says where each was traced."""
-    programs = [optimised(name, num_layers) for num_layers in (8, 64)]
+    programs = [optimised(name, num_layers) for num_layers in (SHALLOW.get(name, 8), 64)]
     shallow, deep = (sum(" = " in line for line in text.splitlines()) for text in programs)
     assert shallow > 100
     assert abs(deep - shallow) < 0.02 * shallow

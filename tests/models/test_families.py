@@ -14,6 +14,7 @@ from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens
 from tests.golden.families.first_cases import FIRST
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph
 from tests.golden.families.parity import answer, difference, write
+from tests.golden.families.recent_cases import RECENT
 
 CASES = cases()
 GOLDENS = goldens()
@@ -21,10 +22,12 @@ TOLERANCE = 1e-4  # relative to the largest logit
 # The last one of each family's first cases: those turn most switches.
 LATENTS = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3")
 IN_THE_ENGINE = {
-    FAMILIES[CASES[name]["config"]["architectures"][0]]: name for name in (*FIRST, *LATENTS)
+    FAMILIES[CASES[name]["config"]["architectures"][0]]: name
+    for name in (*FIRST, *LATENTS, *RECENT)
 }
 # What has an own layout in each family's cases; the rest follows by a rule of the family.
 GIVEN = {"qwen2_one", "gemma2_one", "gemma3_one", "gpt_oss_one", "olmo3_all", "cohere2_all"}
+GIVEN |= {"dots1_one", "vaultgemma_one", "exaone_moe_all", "llama4_one"}
 
 
 def check_against_golden(name: str, path: Path) -> None:

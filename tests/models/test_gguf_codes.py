@@ -89,6 +89,7 @@ def formats(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("formats")
 @pytest.mark.parametrize("types", MODELS, ids="-".join)
+@pytest.mark.slow
 def test_a_model_computes_with_codes(types: tuple[str, ...], tmp_path: Path) -> None:
     decoded = write_quantised(tmp_path / "m.gguf", types)
     expected = reference_logits(CONFIG, tiny.PROMPT, decoded)

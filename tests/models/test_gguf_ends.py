@@ -83,6 +83,7 @@ def test_a_file_that_adds_an_end_it_does_not_name_adds_none() -> None:
     assert Tokenizer(backend_from_gguf(metadata)).encode("he")[-1] != 2
 
 
+@pytest.mark.slow
 def test_an_engine_ends_at_an_end_known_by_its_text(tmp_path: Path) -> None:
     """A copy of the model with another vocabulary ends where the first one goes on."""
     base = [f"t{i}" for i in range(31)]

@@ -86,6 +86,7 @@ def test_nothing_is_done_for_small_arrays_or_where_it_cannot_be(
     assert empty(3 * HUGE_PAGE).nbytes == 3 * HUGE_PAGE
 
 
+@pytest.mark.slow
 def test_no_thread_is_left_to_be_cut_off_when_a_program_ends() -> None:
     """Python ends daemon threads where they stand: in a foreign call, that aborts the process."""
     program = """

@@ -10,8 +10,8 @@ import pytest
 import safetensors
 
 from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.checkpoints.quantization.quantized_source import open_quantized
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import E4M3, Kind
 from reference.quantization import fp8, mxfp4, nvfp4
 from tests.models.quantised_files import GOLDEN, Stored, module, opened, read, read_rows, write_file
@@ -279,7 +279,7 @@ def test_modelopts_own_file(tmp_path: Path) -> None:
     scale = stored.scale.reshape(())
     parts = {"weight": Stored(stored.weight, "F8_E4M3"), "weight_scale": scale}
     write_file(tmp_path / "model.safetensors", module(NAME, parts))
-    plain = SafetensorsSource(tmp_path)
+    plain = FilesSource(tmp_path)
     for algorithm in ("FP8", None):
         whole = {"quantization": {"quant_algo": algorithm, "kv_cache_quant_algo": "FP8"}}
         (tmp_path / "hf_quant_config.json").write_text(json.dumps(whole))

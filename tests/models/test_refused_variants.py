@@ -15,7 +15,14 @@ from tests.golden.families.checkpoints import cases
 CASES = cases()
 # What makes a field count.
 BESIDE = {("mpt", "learned_pos_emb"): {"attn_config": {"alibi": False}}}
-OWN_CODE = {"baichuan", "internlm", "minicpm", "qwen"}  # they have no case of their own
+OWN_CODE = {
+    "baichuan",
+    "bailing_moe",
+    "bailing_moe_v2",
+    "internlm",
+    "minicpm",
+    "qwen",
+}  # they have no case of their own
 QWEN = {
     "architectures": ["QWenLMHeadModel"],
     "vocab_size": 61,

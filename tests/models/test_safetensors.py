@@ -44,6 +44,7 @@ def _unpacked(variable: nnx.Variable) -> np.ndarray:
     return np.stack(taken).reshape(*stack, rows, size)
 
 
+@pytest.mark.slow
 def test_shards_are_the_same_model_as_one_file(tmp_path: Path) -> None:
     one = load_model(str(write_checkpoint(tmp_path / "one", CONFIG)))
     many = load_model(str(write_checkpoint(tmp_path / "many", CONFIG, num_shards=3)))
@@ -177,7 +178,9 @@ def test_arguments_that_are_refused(tmp_path: Path) -> None:
         load_model(directory, max_model_len=65)
     with pytest.raises(ConfigError, match="load_format='gguf'"):
         load_model(directory, load_format="gguf")
-    with pytest.raises(ConfigError, match="auto, safetensors, sharded_state, gguf, dummy"):
+    with pytest.raises(
+        ConfigError, match="auto, hf, safetensors, pt, mistral, sharded_state, gguf, dummy"
+    ):
         load_model(directory, load_format="pickle")  # type: ignore[arg-type]
     with pytest.raises(ModelNotFoundError, match="no such file or directory"):
         load_model("/nowhere/at all")

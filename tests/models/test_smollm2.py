@@ -49,6 +49,7 @@ def test_the_chat_turn_is_rendered_as_transformers_did(tokenizer: Tokenizer) -> 
     assert text in BY_PROMPT
 
 
+@pytest.mark.slow
 def test_the_reference_gives_the_same_tokens(smollm2_path: Path) -> None:
     answer = BY_PROMPT["The capital of France is"]
     prompt, follow = answer["prompt_ids"], answer["ids"][:4]

@@ -45,6 +45,7 @@ def dummy_logits(spec: ModelSpec) -> np.ndarray:
 @pytest.mark.parametrize(
     "groups", [[(5, 1)], [(2, 2), (1, 1)], [(1, 1), (2, 2)], [(1, 2), (3, 1)]], ids=str
 )
+@pytest.mark.slow
 def test_any_grouping_is_the_same_model(groups: list[tuple[int, int]]) -> None:
     uniform = PLAIN.spec
     found = dummy_logits(grouped(uniform, *groups))

@@ -11,14 +11,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
-from jax_engine.models.checkpoints.resolve import (
-    INDEX,
-    WHOLE,
-    HubOptions,
-    chosen_files,
-    resolve_model,
-)
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
+from jax_engine.models.checkpoints.resolve import HubOptions, resolve_model
+from jax_engine.models.checkpoints.weight_layouts import INDEX, WHOLE, chosen_files
 from jax_engine.models.model_loader import open_model
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
@@ -30,7 +25,7 @@ STALE = {NAME: np.full_like(TRUE, 7.0)}
 
 
 def value_of(directory: Path, name: str = NAME) -> np.ndarray:
-    source = SafetensorsSource(directory)
+    source = FilesSource(directory)
     out = np.empty(source.shape(name), np.float32)
     source.read_into(name, out)
     return out
@@ -90,7 +85,7 @@ def test_the_index_says_which_copy_of_a_tensor_is_read(
     else:
         save_file(load_file(file) | STALE, file)
     np.testing.assert_array_equal(value_of(directory), TRUE)
-    assert "unnamed.weight" not in SafetensorsSource(directory).names()
+    assert "unnamed.weight" not in FilesSource(directory).names()
     left = "unnamed.weight" if file.name == own else NAME
     assert f"{left} in {file.name}, which the index does not name" in caplog.text
     open_model(str(directory))
@@ -102,7 +97,7 @@ def test_shards_of_codes_follow_the_index_too(tmp_path: Path) -> None:
     save_file({"w": np.array([3, 4], np.int32)}, tmp_path / "b.safetensors")
     for file, expected in (("a", [1, 2]), ("b", [3, 4])):
         (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"w": f"{file}.safetensors"}}))
-        assert SafetensorsSource(tmp_path).raw("w").tolist() == expected
+        assert FilesSource(tmp_path).raw("w").tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -134,7 +129,7 @@ def test_an_index_that_is_wrong_without_a_whole_file_is_refused(tmp_path: Path) 
     ).pop()
     (directory / INDEX).write_text(json.dumps(index))
     with pytest.raises(WeightsError, match=rf"names .*-of-00002.* for tensor {NAME}, which is not"):
-        SafetensorsSource(directory)
+        FilesSource(directory)
     del index["weight_map"][NAME]
     (directory / INDEX).write_text(json.dumps(index))
     with pytest.raises(WeightsError, match=f"1 of 21 tensors are missing, {NAME}"):
@@ -148,10 +143,10 @@ def test_a_numbered_set_without_an_index_is_read_if_it_is_whole(tmp_path: Path) 
     second = directory / "model-00002-of-00003.safetensors"
     save_file(load_file(second) | STALE, second)
     with pytest.raises(WeightsError, match=rf"{NAME} is in model-0000.*and in model-0000"):
-        SafetensorsSource(directory)
+        FilesSource(directory)
     second.unlink()
     with pytest.raises(WeightsError, match="not clear which of model-00001-of-00003"):
-        SafetensorsSource(directory)
+        FilesSource(directory)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +166,7 @@ def test_a_numbered_set_without_an_index_is_read_if_it_is_whole(tmp_path: Path) 
         (["consolidated.00.pth"], r"only consolidated\.00\.pth \(weights under the names of Meta"),
         (["original/consolidated.00.pth"], r"only original/ \(files of Meta"),
         (["value_head.safetensors"], r"only value_head\.safetensors \(a value head"),
-        (["pytorch_model.bin", "optimizer.pt"], r"weights in pytorch_model\.bin, a pickle"),
+        (["pytorch_model.bin", "optimizer.pt"], r"only pytorch_model\.bin: give load_format='pt'"),
         (["config.json"], r"has no \*\.safetensors file"),
     ],
 )
@@ -255,6 +250,7 @@ def test_downloads_take_what_is_read_and_no_more(
     weights = {one.name for one in source.glob("*.safetensors")}
     small = {"config.json", "tokenizer.json", "chat_template.jinja", "1_Pooling/config.json"}
     small |= {"additional_chat_templates/tool_use.jinja", "modules.json", "tokenizer.model"}
+    small |= {"vocab.txt"}
     others = {"original/params.json", "original/consolidated.safetensors", "onnx/config.json"}
     others |= {"consolidated.safetensors", "adapter_model.safetensors", "a[1].safetensors"}
     others |= {"pytorch_model.bin", "pytorch_model.bin.index.json", "checkpoint-1/config.json"}

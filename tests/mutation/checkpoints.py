@@ -13,7 +13,7 @@ GPTQ, COMPRESSED, FLOATS = _tests("gptq"), _tests("compressed_tensors"), _tests(
 TABLES, SOURCE = _tests("tables"), _tests("source")
 
 MUTANTS: list[Mutant] = [
-    *plant("jax_engine/models/checkpoints/safetensors_loader.py", SOURCE,
+    *plant("jax_engine/models/checkpoints/stored_dtypes.py", SOURCE,
         ('"I32": np.dtype("<i4")', '"I32": np.dtype("<u4")', "codes lose their sign"),
     ),
     *plant(f"{HERE}/matrices.py", GPTQ,

@@ -92,7 +92,7 @@ COUNTS: list[Mutant] = [
         ("_between(times.arrival_time, times.finished_time)",
          "_between(times.queued_time, times.finished_time)",
          "the latency without the way to the engine"),
-        ('"prefix_cache_hits"] += group.num_cached_tokens or 0',
+        ('"prefix_cache_hits"] += found - loaded',
          '"prefix_cache_hits"] += group.prompt_len', "each query of the cache is a hit"),
         ("between.add(now - before, count)", "between.add(now - before)", "one of each step's"),
         ("+= taken.num_first + len(taken.before)", "+= num_tokens", "prompts are generated"),

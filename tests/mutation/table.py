@@ -40,7 +40,8 @@ OF_HANDS = """
 
 What no rule says: mistakes in several lines or places, in files, processes and threads, and in
 kernels and the oracle. Each names the tests that must notice it: `tests/mutation/`, a file a
-subject (`python -m tests.mutation --list`).
+subject (`python -m tests.mutation --list`). A bug of the list that is neither noticed nor among the
+survivors below has not been planted yet.
 
 """
 

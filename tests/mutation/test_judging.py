@@ -33,6 +33,7 @@ def test_whole_suites_need_not_have_run() -> None:
     assert done.returncode == 0 and " tests\nand on" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_imported_ends_it(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("import nothing_of_this_name\n")

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         ("self._reasoning += [*self._gap, stripped]", "self._reasoning.append(stripped)",
          "blanks within reasoning are lost"),
     ),
-    *plant(f"{FOLDER}/lark_grammar.py", GRAMMARS,
+    *plant("jax_engine/guided/lark_grammar.py", GRAMMARS,
         ("& ~/(.|", "| /(.|", "a marker that is spelled out passes for text"),
         ('"[lazy]")', '"")', "calls behind a text are free of their schema"),
     ),

@@ -16,7 +16,7 @@ class Verdict:
     """How a bug was judged.
 
     Attributes:
-        key: Of the function at that time.
+        key: Key of the function at that time.
         kind: "killed" or "survived".
         by: The test that noticed; or what was tried.
     """

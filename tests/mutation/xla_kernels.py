@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
         ("table.get((device_kind, kernel, *shape))", 'table.get(("NVIDIA H200", kernel, *shape))',
          "device"),
         ("set(values) != known", "not set(values) <= known", "an entry that lacks something"),
-        ("return default(kernel, head_dim, dtype) if found is None else found",
+        ("return default(kernel, head_dim, dtype, wave_size) if found is None else found",
          "return default(kernel, head_dim, dtype)", "the table is not read"),
         ("    finally:\n        _instead = None", "    finally:\n        pass",
          "a table stays in force"),

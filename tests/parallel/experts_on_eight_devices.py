@@ -24,9 +24,10 @@ from tests.support.exchanges import check_exchanges
 CASES = cases()
 DEALT: dict[str, Any] = {"enable_expert_parallel": True}
 # A shared network beside experts, or none; one tensor for all experts, with biases; groups of
-# experts from which a token may choose; latents.
+# experts from which a token may choose; latents; weights of inputs.
 FAMILIES = [
     ("qwen2_moe", 2), ("qwen3_moe", 2), ("gpt_oss", 2), ("glm4_moe_groups", 4), ("deepseek_v3", 4),
+    ("llama4", 2),
 ]  # fmt: skip
 
 
@@ -41,7 +42,10 @@ def with_six_experts(case: dict[str, Any]) -> dict[str, Any]:
 
 def written(case: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    write(with_six_experts(CASES[case]) if case == "gpt_oss" else CASES[case], folder)
+    found = with_six_experts(CASES[case]) if case == "gpt_oss" else CASES[case]
+    if case == "llama4":  # chunks of one block
+        found = found | {"config": found["config"] | {"attention_chunk_size": 16}}
+    write(found, folder)
     return folder
 
 

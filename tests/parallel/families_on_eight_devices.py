@@ -55,6 +55,10 @@ SHARED = {
     "minicpm3": ((2, 4), True),  # latents
     "deepseek_v2_lite": ((2,), False),  # and experts; queries without a latent
     "deepseek_v3": ((4,), False),
+    "minimax_m2": ((2, 4), False),  # a norm over all heads, and experts
+    "llama4": ((2,), False),  # chunks, and weights of experts' inputs
+    "apertus": ((2,), True),  # a learned activation
+    "hunyuan_v1_dense": ((2, 4), True),  # norms behind RoPE
 }  # fmt: skip
 
 

@@ -104,6 +104,7 @@ def in_a_process(code: str, *given: str, **variables: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_what_is_imported_asks_for_no_device() -> None:
     """A variable that names the visible devices may thus be set until an engine is made."""
     code = """

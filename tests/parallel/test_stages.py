@@ -89,9 +89,11 @@ def test_i52_each_stage_swaps_and_recomputes_its_layers(
 
 @pytest.mark.slow
 @on_kernels
-@pytest.mark.parametrize("name", ["bloom", "gemma3", "gpt_oss", "deepseek_v3", "cohere2", "gpt2"])
+@pytest.mark.parametrize(
+    "name", ["bloom", "gemma3", "gpt_oss", "deepseek_v3", "cohere2", "gpt2", "llama4"]
+)
 def test_i52_a_border_may_fall_anywhere_in_a_model(name: str, tmp_path: Path) -> None:
-    """Learned positions, norms of the embedding, patterns of layers, experts, latents, biases."""
+    """Learned positions, norms of the embedding, patterns of layers, experts, latents, chunks."""
     write(cases()[name], tmp_path)
     layers = open_model(str(tmp_path)).abstract.config.spec.num_layers
     wanted = logits_of(str(tmp_path), 1)

@@ -237,6 +237,7 @@ def test_a_process_that_never_connects_is_no_hang(
         RunnerClient(MODULE, [None])
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_build_says_why() -> None:
     with pytest.raises(TypeError, match="cannot unpack") as caught:
         RunnerClient(MODULE, [5])

@@ -180,6 +180,7 @@ def test_bits_are_those_of_a_request_alone(folder: Path, workload: list[Asked], 
 
 
 @pytest.mark.parametrize("how", ["", ", swapped"])
+@pytest.mark.slow
 def test_crowds_are_preempted(how: str, folder: Path) -> None:
     """Else the property above says nothing of that."""
     engine = engine_of(folder, f"few blocks{how}")

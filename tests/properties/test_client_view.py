@@ -168,6 +168,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_cases_by_hand(way: Way) -> None:
     """Each event that must happen happens in one of them: so all of them are one test."""
     seen: Counter[str] = Counter()

@@ -154,6 +154,7 @@ def test_another_engine_stands_in_the_engine_s_place(adapter: type[InNumpy]) -> 
             service.run()
 
 
+@pytest.mark.slow
 def test_i31_i33_preemption_happens_in_each_mode_and_changes_nothing() -> None:
     """I31, I33: here preemption is known to occur (SEMANTICS: tests that never saturate prove
     nothing), by recompute, by swap, and by recompute because the swap space is full."""

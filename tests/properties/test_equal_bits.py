@@ -127,6 +127,7 @@ def test_i52_the_same_bits_in_a_crowd(drawn: tuple[Pool, dict[str, Any], list[Gu
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3])
+@pytest.mark.slow
 def test_i52_what_another_prefilled_is_not_what_a_preempted_request_had_generated(
     block_size: int,
 ) -> None:

@@ -18,7 +18,7 @@ POOL = Pool(4, 14, branches_wait=True)
 
 @example(scheduler=FEW_TOKENS, workload=FOUND_AGAIN)  # some tokens are drawn for certain
 @given(scheduler=scheduler_settings(), workload=workloads())
-@settings(max_examples=10)
+@settings(max_examples=min(10, settings.default.max_examples))
 def test_i30_to_i37_where_the_host_decides(
     scheduler: dict[str, Any], workload: list[Request]
 ) -> None:

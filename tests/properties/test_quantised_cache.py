@@ -38,7 +38,7 @@ in_both = pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 
 @in_both
 @given(scheduler=scheduler_settings(), workload=workloads())
-@settings(max_examples=8)
+@settings(max_examples=min(8, settings.default.max_examples))
 def test_i30_to_i37_over_an_8_bit_cache(
     pool: Pool, scheduler: dict[str, Any], workload: list[Request]
 ) -> None:

@@ -29,7 +29,7 @@ each = pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 
 @each
 @given(scheduler=scheduler_settings(), workload=workloads())
-@settings(max_examples=6)
+@settings(max_examples=min(6, settings.default.max_examples))
 def test_i30_to_i37_with_quantised_weights(
     pool: Pool, scheduler: dict[str, Any], workload: list[Request]
 ) -> None:

@@ -51,7 +51,7 @@ def runners(wrap: Any = lambda runner: runner) -> RunnerPair:
     kind=st.sampled_from(sorted(KINDS)),
     wall=st.sampled_from(["none", "bytes", "server"]),
 )
-@settings(max_examples=12)
+@settings(max_examples=min(12, settings.default.max_examples))
 def test_i13_the_stub_answers_as_the_worker_does(seed: int, kind: str, wall: str) -> None:
     """Chunks, forks, copies, swaps, tokens that are not known yet, closed requests, failures.
 

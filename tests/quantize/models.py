@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.run import quantize
 from reference.quantization import awq, compressed_tensors, fp8, gptq
@@ -30,7 +30,7 @@ def quantized(model: Path, out: Path, **options: Any) -> Path:
 
 def parts_of(out: Path, module: str) -> dict[str, np.ndarray]:
     """The tensors of a module."""
-    source = SafetensorsSource(out)
+    source = FilesSource(out)
     found = [name for name in source.names() if name.startswith(f"{module}.")]
     return {name.removeprefix(f"{module}."): source.raw(name) for name in found}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.model_loader import load_model
 from jax_engine.quantize.rounding import Floats, Steps
 from reference.quantization import awq, compressed_tensors, fp8, gptq, steps
@@ -101,7 +101,7 @@ def test_logits_are_those_of_the_decoded_weights(outs: dict[str, Path], kind: st
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_rest_is_copied(model: Path, outs: dict[str, Path], kind: str) -> None:
-    before, after = SafetensorsSource(model), SafetensorsSource(outs[kind])
+    before, after = FilesSource(model), FilesSource(outs[kind])
     for name in before.names():
         if not name.endswith("_proj.weight"):
             np.testing.assert_array_equal(after.raw(name), before.raw(name))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine.errors import WeightsError
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.model_loader import load_model
 from jax_engine.quantize.calibration import Calibrator, calibration_tokens, pieces
 from jax_engine.quantize.float_model import open_float_model
@@ -138,7 +138,7 @@ def test_matrices_with_the_same_inputs_share_their_order(model: Path, tmp_path: 
     ]
     assert (orders[0] == orders[1]).all() and (orders[0] == orders[2]).all()
     assert (np.diff(orders[0]) < 0).any()
-    assert "model.layers.0.mlp.down_proj.g_idx" in SafetensorsSource(out).names()
+    assert "model.layers.0.mlp.down_proj.g_idx" in FilesSource(out).names()
 
 
 def test_pieces_are_drawn_by_the_seed() -> None:

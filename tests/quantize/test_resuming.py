@@ -1,5 +1,6 @@
 """Interrupted and repeated runs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def test_another_request_is_refused(
     with pytest.raises(ConfigError, match=f"was begun with {named}"):
         quantized(model, out, format="w4a16", **changed)
     other = write_model(tmp_path / "other")
-    with (other / "config.json").open("a") as file:
-        file.write("\n")
+    fields = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(fields | {"rope_theta": 5.0}))
     with pytest.raises(ConfigError, match="was begun with config_sha256"):
         quantized(other, out, format="w4a16")
     assert digests(out) == whole

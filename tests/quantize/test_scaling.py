@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.model_loader import load_model
 from jax_engine.quantize import input_scales
 from jax_engine.quantize.float_model import FloatModel, open_float_model
@@ -173,6 +173,7 @@ def write_scaled(model: FloatModel, out: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_folding_leaves_logits(name: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     write(cases()[name], tmp_path / "model")
@@ -198,7 +199,7 @@ def test_every_fold_of_one_model(tmp_path: Path) -> None:
     found = PagedRun(loaded.config, loaded.graphdef, loaded.params).feed(prompt)
     np.testing.assert_allclose(found, reference_logits(config, prompt), **TOLERANCE)
     norm = "model.layers.0.input_layernorm.weight"
-    assert (SafetensorsSource(tmp_path / "scaled").raw(norm) != model.files.raw(norm)).all()
+    assert (FilesSource(tmp_path / "scaled").raw(norm) != model.files.raw(norm)).all()
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +225,7 @@ def test_a_whole_model(model: Path, tmp_path: Path, kind: str, options: dict[str
     weights = all_decoded(out, kind)
     norms = [name for name in weights if "layers" in name and "norm" in name]
     for name in norms:
-        weights[name] = SafetensorsSource(out).raw(name)
+        weights[name] = FilesSource(out).raw(name)
     assert len(norms) == 4 and any((weights[n] != tiny.weights(CONFIG)[n]).any() for n in norms)
     loaded = load_model(str(out), quantization="dequantized")
     found = PagedRun(loaded.config, loaded.graphdef, loaded.params).feed(PROMPT)
@@ -241,7 +242,7 @@ def test_what_is_ignored_is_not_scaled(
     text = {"calibration": str(model.parent / "text"), "samples": 2, "sample_length": 32}
     options = {"format": "w4a16", "algorithm": "awq", "ignore": ("k_proj",)} | text
     out = quantized(model, tmp_path / "out", **options)
-    before, after = SafetensorsSource(model), SafetensorsSource(out)
+    before, after = FilesSource(model), FilesSource(out)
     kept, scaled = (f"model.layers.0.{one}_layernorm.weight" for one in ("input", "post_attention"))
     np.testing.assert_array_equal(after.raw(kept), before.raw(kept))
     assert (after.raw(scaled) != before.raw(scaled)).any()

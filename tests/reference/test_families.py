@@ -255,8 +255,8 @@ SWITCHES: dict[str, tuple[TransformerConfig, Callable[[Weights], Weights]]] = {
         olmo2,
     ),
     "granite": (
-        dataclasses.replace(LLAMA, embedding_factor=3.0, residual_factor=0.4, query_scale=0.2,
-            logits_factor=1 / 2.5),
+        dataclasses.replace(LLAMA, embedding_factor=3.0, scales_inputs=True, residual_factor=0.4,
+            query_scale=0.2, logits_factor=1 / 2.5),
         dict,
     ),
     "ministral3": (

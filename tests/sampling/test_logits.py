@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jax_engine import SamplingParams
 from jax_engine.sampling.masked_steps import token_bits
@@ -46,6 +47,7 @@ def test_bias_is_added_to_its_row_s_token() -> None:
     assert edited.tolist() == wanted.tolist()
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_is_out() -> None:
     for vocab in (5, 32, 33, 70):
         allowed = [[0, vocab - 1], [vocab // 2], list(range(vocab))]

@@ -221,6 +221,7 @@ def test_i49_a_number_on_the_border_of_two_groups_draws_what_may_be_drawn() -> N
         assert set(np.asarray(tokens)) == set(possible[border - 1 : border + 1])
 
 
+@pytest.mark.slow
 def test_i49_frequencies_are_the_distribution_s() -> None:
     """I49: chi-square over a large draw, each draw with a position of its own."""
     vocab, draws = 9, 4096

@@ -199,6 +199,7 @@ def test_the_gauge_names_who_runs_and_who_waits(server: Server) -> None:
 
 
 @pytest.mark.parametrize("how", ["another path", "files overwritten", "unloaded, then loaded"])
+@pytest.mark.slow
 def test_a_name_changes_while_its_request_is_computed(how: str, server: Server) -> None:
     """Nothing waits for the request, and its tokens are those that it has alone."""
 
@@ -279,6 +280,7 @@ def test_tokens_are_the_model_s_whatever_the_name(server: Server) -> None:
     run(calls, server)
 
 
+@pytest.mark.slow
 def test_classes_by_an_adapter_s_name(checkpoint: Path, threads: Any, tmp_path: Path) -> None:
     path = with_head(checkpoint, tmp_path / "head", kind="SequenceClassification", labels=3)
     one = Server(path, tmp_path, threads)

@@ -72,6 +72,8 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "stop": ["a", 5]}, "stop", "got"),
     (C, {"prompt": "x", "logit_bias": {"1": "a"}}, "logit_bias.1", "number"),
     (C, {"prompt": "x", "response_format": {"type": "xml"}}, "response_format.type", "'text'"),
+    (C, {"prompt": "x", "response_format": {"type": "json_object", "triggers": ["a"]}},
+     "response_format.triggers", "with type 'structural_tag', got 'json_object'"),
     (C, {"prompt": "x", "temperature": -1}, "temperature", "must be in"),
     (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids as its keys, got 'a'"),
     (C, {"prompt": "x", "suffix": "y"}, "suffix", "not supported"),

@@ -118,6 +118,7 @@ def test_outputs_are_those_of_llm(llm: AsyncLLM, checkpoint: Path, run: Run) -> 
     assert run(idle(llm))
 
 
+@pytest.mark.slow
 def test_deltas_add_up_and_who_reads_late_gets_them_at_once(llm: AsyncLLM, run: Run) -> None:
     params = SamplingParams(seed=1, max_tokens=30, ignore_eos=True, output_kind=DELTA)
 
@@ -229,10 +230,10 @@ def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, checkpoint: Path,
 async def after_a_step_of(seconds: float, llm: AsyncLLM) -> str | None:
     """What is wrong with an engine whose step has run for so long."""
     context = zmq.Context()
-    reports = connect(context, zmq.PUSH, f"{llm._engines._clients[0]._folder}/{REPORTS}")
-    await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
-    os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
     try:
+        reports = connect(context, zmq.PUSH, f"{llm._engines._clients[0]._folder}/{REPORTS}")
+        await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
+        os.kill(llm.engine_pid, signal.SIGSTOP)  # no true beat comes
         while llm._engines._clients[0].step_seconds != seconds:
             reports.send(encode(Heartbeat(seconds)))  # again, behind a true one that had been sent
             await asyncio.sleep(0.01)
@@ -274,6 +275,7 @@ def test_a_process_that_never_connects_is_no_hang(
         AsyncLLM(str(checkpoint), **SETTINGS)
 
 
+@pytest.mark.slow
 def test_the_engine_ends_with_the_process_that_started_it(checkpoint: Path) -> None:
     code = f"""
 import os

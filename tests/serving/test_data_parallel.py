@@ -25,6 +25,7 @@ from jax_engine import (
     SamplingParams,
 )
 from jax_engine.config.engine_config import EngineConfig
+from jax_engine.processes.placement import Place
 from jax_engine.serving.api.app import make_app
 from jax_engine.serving.api.service import ServerSettings, Service
 from jax_engine.serving.stat_loggers import MetricsPage
@@ -48,7 +49,7 @@ class Several:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         process = in_threads(monkeypatch)
-        monkeypatch.setattr(LLMEngine, "from_config", lambda config: stub_engine())
+        monkeypatch.setattr(LLMEngine, "from_config", lambda config, place: stub_engine())
         self.llm = AsyncLLM("stub", data_parallel_size=ENGINES, **SETTINGS | settings)
         clients = self.llm._engines._clients
         self.processes: list[EngineThread] = [process(one._folder) for one in clients]
@@ -327,7 +328,7 @@ def test_an_adapter_is_loaded_into_every_engine_or_into_none(
 def test_no_engine_is_left_when_one_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     process, built = in_threads(monkeypatch), list[EngineThread]()
 
-    def build(config: Any) -> LLMEngine:
+    def build(config: Any, place: Place) -> LLMEngine:
         built.append(process())
         if len(built) == 2:
             raise ConfigError("block_size is odd")

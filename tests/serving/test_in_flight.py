@@ -282,6 +282,7 @@ def test_parameters_may_change_after_the_call(held: Held, when: str) -> None:
     assert found.prompt_logprobs == whole.prompt_logprobs is not None
 
 
+@pytest.mark.slow
 def test_parameters_and_prompts_of_an_engine_may_change_once_it_has_them(checkpoint: Path) -> None:
     engine = LLMEngine.from_config(EngineConfig(model=str(checkpoint), **SETTINGS))
 
@@ -318,6 +319,7 @@ def test_pooling_parameters_may_change_while_the_prompt_is_tokenised(
     np.testing.assert_array_equal(found.outputs.data, plain.outputs.data)
 
 
+@pytest.mark.slow
 def test_an_engine_that_nobody_shut_down_is_collected_though_it_is_in_a_cycle(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +342,7 @@ def test_a_process_that_ends_with_its_reason_is_believed(
     in_threads(monkeypatch)
     reads, looks = threading.Event(), threading.Event()
 
-    def refuse(config: Any) -> Any:
+    def refuse(config: Any, place: Any) -> Any:
         reads.set()
         looks.wait(HANG_S)
         raise ConfigError("no room")

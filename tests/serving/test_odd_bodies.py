@@ -66,6 +66,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 @pytest.mark.parametrize(
     ("path", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)]
 )
+@pytest.mark.slow
 def test_odd_bodies(make: Make, path: str, body: dict[str, Any]) -> None:
     client, llm = make(text="Hello")
     assert client.post(path, json=body).status_code == 200

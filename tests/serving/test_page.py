@@ -260,6 +260,28 @@ def test_a_key_is_asked_for_until_it_is_right(page: Page, llm: Callable[..., Scr
         assert page.run("document.querySelector('.sample').textContent") == "Hello"
 
 
+def test_an_empty_box_says_what_is_missing(sized: Page, llm: Callable[..., ScriptedLLM]) -> None:
+    engine = llm()
+    missing = "document.getElementById('missing').textContent"
+    with served(engine) as url:
+        is_live(sized, url)
+        for button, words in (
+            ("many", "Type a message first, and 8 requests with it are sent."),
+            ("send", "Type a message first."),
+        ):
+            send(sized, " ", button=button)
+            assert sized.run(missing) == words
+            assert sized.run("document.activeElement.id") == "text"
+            check_calm(sized, url)
+        assert not engine.asked and sized.run("document.querySelector('.answer')") is None
+        sized.run("document.getElementById('text').dispatchEvent(new InputEvent('input'))")
+        assert sized.run(missing) == ""
+        send(sized, "", button="many")
+        send(sized, "hi")
+        is_done(sized)
+        assert sized.run(missing) == "" and len(engine.asked) == 1
+
+
 def test_stop_ends_the_request(page: Page, llm: Callable[..., ScriptedLLM]) -> None:
     engine = llm(hangs=True)
     with served(engine) as url:

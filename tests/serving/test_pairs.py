@@ -14,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from jax_engine import LLMEngine
+from jax_engine.processes.placement import Place
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.app_in_threads import app_in_threads
 from tests.support.builders import small_engine
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[TestClient]:
-    def build(config: Any) -> LLMEngine:
+    def build(config: Any, place: Place) -> LLMEngine:
         engine = small_engine()
         engine.memory = SimpleNamespace(num_blocks=40)  # type: ignore[assignment]
         return engine

@@ -37,7 +37,7 @@ class Paused:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = in_threads(monkeypatch)
-        monkeypatch.setattr(LLMEngine, "from_config", lambda config: stub_engine())
+        monkeypatch.setattr(LLMEngine, "from_config", lambda config, place: stub_engine())
         self.llm = AsyncLLM("stub", skip_tokenizer_init=True, block_size=4, max_model_len=40)
         engine, loop = process().engine, process().loop
         self.steps, self.fails, self._last = 0, list[Exception](), 0

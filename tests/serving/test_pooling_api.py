@@ -120,6 +120,7 @@ def _scores(kind: str, client: TestClient, llm: LLM) -> None:
     assert [one["index"] for one in best] == order[:1]
 
 
+@pytest.mark.slow
 def test_vectors_of_length_1_or_not(models: dict[str, Path]) -> None:
     """The server's setting, which reaches the engine, and what a request says of it."""
     path, settings = str(models["plain"]), SETTINGS | {"pooler_config": {"use_activation": False}}

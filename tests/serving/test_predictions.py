@@ -97,6 +97,7 @@ def test_an_answer_is_that_of_a_server_without_guesses(method: str, clients: Any
     assert said(far) == said(plain) and details(far.usage) == (0, 256)
 
 
+@pytest.mark.slow
 def test_parts_are_a_text(clients: Any) -> None:
     """One behind the other, and cut where a token may begin before its end."""
     text = asked(clients["plain"]).choices[0].message.content

@@ -7,6 +7,7 @@ calls begin by a bias for their markers.
 
 import functools
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -48,6 +49,12 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "str
 OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
 THINKS = {"chat_template_kwargs": {"think": True}, "logit_bias": {str(THOUGHT): 7}}
 CALLS = {"tools": [TOOL, OTHER], "logit_bias": {str(CALL): 6}}
+LIMIT = 6
+LIMITED = {"chat_template_kwargs": {"think": True}, "thinking_token_budget": LIMIT}
+TAGS = {
+    "type": "structural_tag", "triggers": ["q"],
+    "structures": [{"begin": "qa", "schema": {"enum": [1, 22]}, "end": "z"}],
+}  # fmt: skip
 BODIES: dict[str, dict[str, Any]] = {
     "a schema": {"response_format": FORM},
     "a schema and penalties": {
@@ -63,6 +70,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "a thought before a regex": THINKS | {"structured_outputs": {"regex": "(ab|bca){3,9}"}},
     "a thought before a call": THINKS | {"tools": [TOOL], "tool_choice": "required"},
     "a thought that is not shown": THINKS | {"response_format": FORM, "include_reasoning": False},
+    "a limited thought": LIMITED,
+    "a limited thought before a schema": LIMITED | {"response_format": FORM},
+    "samples of a limited thought": LIMITED | {"n": 3},
+    "tagged parts": {"response_format": TAGS, "logit_bias": {str(ord("q")): 6}},
+    "samples of tagged parts": {
+        "response_format": TAGS, "n": 3, "logit_bias": {str(ord("q")): 6},
+    },
     "a call": {"tools": [TOOL, OTHER], "tool_choice": "required"},
     "a named call": {
         "tools": [TOOL, OTHER], "tool_choice": {"type": "function", "function": {"name": "f"}},
@@ -111,7 +125,7 @@ def server(*, guesses: bool, ahead: bool) -> Iterator[TestClient]:
     """A server; others must have ended, since they share a model's memory."""
     config = speculation(lambda tokens: Guesses.guess(tokens)) if guesses else None
 
-    def build(_: Any) -> LLMEngine:
+    def build(_: Any, place: Any) -> LLMEngine:
         return speaking_engine(config, ahead=ahead)
 
     served = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "chat_template": TEMPLATE}
@@ -186,6 +200,16 @@ def test_the_bodies_say_what_they_are_named_for(expected: dict[str, Any]) -> Non
     assert all(one[4] for one in of("a call") if one[6] == "tool_calls")
     assert any(one[4] for one in of("a call or none"))
     assert {one[6] for one in of("a stop in a schema")} == {"stop"}
+    for name in BODIES:
+        # A grammar puts the end off to that of a character, of at most four bytes.
+        most = LIMIT + 3 * ("schema" in name)
+        assert "limited" not in name or all(len(one[2] or "") <= most for one in of(name)), name
+    assert all(json.loads(one[1]) for one in of("a limited thought before a schema") if one[1])
+    tagged = [one[1] or "" for one in of("tagged parts") + of("samples of tagged parts")]
+    assert any("qa" in one for one in tagged)
+    for text in tagged:
+        for part in text.split("q")[1:-1]:
+            assert re.fullmatch(r"a\s*-?[0-9]+\s*z[^q]*", part), text
     ends = {one[6] for answer in expected.values() for one in answer["choices"]}
     assert ends == {"stop", "length", "tool_calls", "abort"}
 

@@ -311,6 +311,7 @@ class Sum(BaseModel):
     total: int
 
 
+@pytest.mark.slow
 def test_the_client_reads_answers_and_streams(make: Make) -> None:
     client, _ = make(text='{"total": 3}')
     api = sdk(client)

@@ -6,6 +6,7 @@ import pytest
 
 from jax_engine import ConfigError, EngineConfig
 from jax_engine.operations import this_device
+from jax_engine.processes.placement import Place
 from jax_engine.serving import engine_process
 from jax_engine.serving.engine_process import served
 from jax_engine.serving.messages import Settings, encode
@@ -41,7 +42,7 @@ def test_the_engines_process_serves_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that cannot start has seen its settings."""
     seen: list[EngineConfig] = []
 
-    def build(config: EngineConfig) -> None:
+    def build(config: EngineConfig, place: Place) -> None:
         seen.append(config)
         raise ConfigError("enough")
 

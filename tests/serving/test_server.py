@@ -98,6 +98,7 @@ def test_beams_and_best_of_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> 
         assert [one.index for one in answer.choices] == [0, 1]
 
 
+@pytest.mark.slow
 def test_chats_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
     params = SamplingParams(seed=8, max_tokens=None, temperature=0.9, logprobs=2)
     (offline,) = llm.chat(CHAT, params, use_tqdm=False)
@@ -140,6 +141,7 @@ def test_responses_and_messages_are_those_of_llm(client: openai.OpenAI, llm: LLM
     assert told["stop_reason"] == "max_tokens"
 
 
+@pytest.mark.slow
 def test_a_required_tool_is_called(client: openai.OpenAI) -> None:
     answer = client.responses.create(
         model="tiny",
@@ -192,6 +194,7 @@ def test_tools_that_must_be_called(client: openai.OpenAI, stream: bool) -> None:
         assert name == "f" and reason == "tool_calls"
 
 
+@pytest.mark.slow
 def test_many_streams_at_once(server: HttpServer, llm: LLM) -> None:
     params = [SamplingParams(seed=i, max_tokens=20) for i in range(12)]
     offline = llm.generate(["Tell me"] * 12, params, use_tqdm=False)
@@ -210,6 +213,7 @@ def test_many_streams_at_once(server: HttpServer, llm: LLM) -> None:
     assert asyncio.run(all_at_once()) == [one.outputs[0].text for one in offline]
 
 
+@pytest.mark.slow
 def test_embeddings_models_and_tokens(client: openai.OpenAI, server: HttpServer, llm: LLM) -> None:
     offline = llm.embed(["One", "Two"], use_tqdm=False)
     answer = client.embeddings.create(model="tiny", input=["One", "Two"])  # asks for base64
@@ -317,6 +321,7 @@ def _send_and_leave(server: HttpServer, body: dict[str, Any], *, wait_for_answer
                 connection.recv(1000)
 
 
+@pytest.mark.slow
 def test_malformed_bodies_never_break_the_server(server: HttpServer) -> None:
     """Two hundred; whatever is refused is refused in the same shape."""
     rng = random.Random(0)

@@ -170,6 +170,7 @@ def test_it_ends_with_its_engine(monkeypatch: pytest.MonkeyPatch, signals: list[
 
 
 @pytest.mark.parametrize("finish", [True, False])
+@pytest.mark.slow
 def test_other_engines_finish_what_they_run(monkeypatch: pytest.MonkeyPatch, finish: bool) -> None:
     """What they do not finish in the time for it ends with the server."""
     monkeypatch.setattr(server_module, "LAST_WORDS_S", 0.1)

@@ -14,7 +14,7 @@ from jax_engine import ConfigError
 from jax_engine.commands import serve
 from jax_engine.serving.api.server import bound_socket, bound_unix_socket, run
 from tests.support.patience import HANG_S
-from tests.support.scripted_app import Make, events
+from tests.support.scripted_app import Make, asked_prompt, events
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -134,6 +134,112 @@ def test_who_starts_the_server_may_limit_outputs(
         answer = client.post(path, json=BODIES[path] | {"max_tokens": asked})
         assert answer.status_code == 200, answer.text
         assert llm.asked[-1][1].max_tokens == expected, path
+
+
+OPTIONS = "{{ mode|default('plain') }}|{{ depth|default(0) }}|{{ reasoning_effort|default('') }}"
+SAY: list[dict[str, str]] = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("more", "written"),
+    [
+        ({}, "server|3|"),
+        ({"chat_template_kwargs": {"mode": "mine"}}, "mine|3|"),
+        ({"chat_template_kwargs": {"mode": None}}, "None|3|"),
+        ({"chat_template_kwargs": None}, "server|3|"),
+    ],
+)
+def test_templates_have_the_servers_options_below_the_requests(
+    make: Make, more: dict[str, Any], written: str
+) -> None:
+    """In all endpoints that write a conversation down."""
+    settings = {"mode": "server", "depth": 3}
+    client, llm = make({"chat_template": OPTIONS, "chat_template_kwargs": settings})
+    bodies: dict[str, dict[str, Any]] = {
+        CHAT: {"messages": SAY}, "/v1/responses": {"input": "hi"}, "/tokenize": {"messages": SAY},
+    }  # fmt: skip
+    for path, body in bodies.items():
+        answer = client.post(path, json=body | more)
+        assert answer.status_code == 200, answer.text
+        if path == "/tokenize":
+            assert bytes(answer.json()["tokens"]).decode() == written
+        else:
+            assert asked_prompt(llm) == written
+    if not more:
+        body = {"model": "tiny", "messages": SAY, "max_tokens": 4}
+        answer = client.post("/v1/messages", json=body)
+        assert answer.status_code == 200 and asked_prompt(llm) == written
+    plain, llm = make({"chat_template": OPTIONS})
+    plain.post(CHAT, json=HI)
+    assert asked_prompt(llm) == "plain|0|"
+
+
+@pytest.mark.parametrize(("form", "written"), [("string", "True"), ("openai", "False")])
+def test_contents_have_the_form_that_the_server_says(make: Make, form: str, written: str) -> None:
+    template = "{{ messages[0].content is string }}"
+    client, llm = make({"chat_template": template, "content_format": form})
+    for content in ("hi", [{"type": "text", "text": "hi"}]):
+        client.post(CHAT, json={"messages": [{"role": "user", "content": content}]})
+        assert asked_prompt(llm) == written
+
+
+def test_efforts_are_told_in_the_templates_words(make: Make) -> None:
+    """The request's come before the server's, whichever way it names them."""
+    efforts = {"medium": "low", "xhigh": "max"}
+    settings: dict[str, Any] = {"chat_template": OPTIONS, "reasoning_efforts": efforts}
+    for options, asked, effort in (
+        ({}, None, ""), ({}, "medium", "low"), ({}, "high", "high"), ({}, "xhigh", "max"),
+        ({"reasoning_effort": "none"}, None, "none"),
+        ({"reasoning_effort": "none"}, "high", "high"),
+    ):  # fmt: skip
+        client, llm = make(settings | {"chat_template_kwargs": options})
+        client.post(CHAT, json=HI | {"reasoning_effort": asked})
+        assert asked_prompt(llm) == f"plain|0|{effort}"
+        client.post("/v1/responses", json={"input": "hi", "reasoning": {"effort": asked}})
+        assert asked_prompt(llm) == f"plain|0|{effort}"
+
+
+@pytest.mark.parametrize(
+    ("choice", "excludes", "told"),
+    [("none", True, 0), ("none", False, 1), ("auto", True, 1), (None, True, 1)],
+)
+def test_templates_are_told_of_forbidden_tools_unless_the_server_says_not(
+    make: Make, choice: str | None, excludes: bool, told: int
+) -> None:
+    template = "{{ tools|default([], true)|length }}"
+    client, llm = make({"chat_template": template, "exclude_forbidden_tools": excludes})
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    answer = client.post(CHAT, json=HI | {"tools": tools, "tool_choice": choice})
+    assert answer.status_code == 200 and asked_prompt(llm) == str(told)
+
+
+def test_either_of_two_keys_is_enough(make: Make) -> None:
+    client, _ = make({"api_keys": ("a", "b")})
+    for key, status in (("a", 200), ("b", 200), ("ab", 401), ("a b", 401), ("", 401)):
+        answer = client.get("/v1/models", headers={"Authorization": f"Bearer {key}"})
+        assert answer.status_code == status, key
+
+
+def test_web_pages_of_others_may_do_what_the_server_says(make: Make) -> None:
+    asks = {"Origin": "https://a", "Access-Control-Request-Method": "POST"}
+    asks |= {"Access-Control-Request-Headers": "X-Mine"}
+    client, _ = make({"allowed_origins": ("https://a",)})
+    answer = client.options(CHAT, headers=asks)
+    assert answer.status_code == 200 and "access-control-allow-credentials" not in answer.headers
+    client, _ = make({
+        "allowed_origins": ("https://a",), "allowed_methods": ("GET",),
+        "allowed_headers": ("X-Mine",), "allow_credentials": True,
+    })  # fmt: skip
+    assert client.options(CHAT, headers=asks).status_code == 400
+    answer = client.options(CHAT, headers=asks | {"Access-Control-Request-Method": "GET"})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-credentials"] == "true"
+
+
+def test_the_documents_can_be_left_out(make: Make) -> None:
+    client, _ = make({"has_docs": False})
+    assert [client.get(path).status_code for path in ("/docs", "/openapi.json")] == [404, 404]
+    assert client.get("/health").status_code == client.get("/").status_code == 200
 
 
 def test_a_unix_socket_serves(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.support.http_server import HttpServer
-from tests.support.patience import HANG_S
+from tests.support.patience import HANG_S, until
 
 TLS = Path(__file__).parent / "tls"  # signed by itself, for localhost, of no use elsewhere
 LONG = {"prompt": ["a"] * 64, "n": 8, "max_tokens": 60, "ignore_eos": True}
@@ -71,6 +71,46 @@ def test_when_the_engine_is_killed_all_is_said(servers: list[HttpServer]) -> Non
         answer = http.post("/v1/completions", json={"prompt": "x"})
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
     server.process.kill()
+
+
+@pytest.mark.slow
+def test_a_line_as_vllm_s_users_write_it(checkpoint: Path, tmp_path: Path) -> None:
+    """Each flag is seen in what the server does, and none is warned of that does something."""
+    template = tmp_path / "chat.jinja"
+    template.write_text("{{ style }}: {{ messages[-1].content }}")
+    path = str(tmp_path / "socket")
+    server = HttpServer.of(
+        checkpoint, "-tp", "1", "-O3", "-cc.cudagraph_mode=PIECEWISE", "--max_model_len", "0.05k",
+        "--uds", path, "--root-path", "/llm", "--api-key", "a", "b", "--enable-request-id-headers",
+        "--enable-prompt-tokens-details", f"--chat-template={template}", "--reasoning-parser=qwen3",
+        "--default-chat-template-kwargs.style=brief", "--uvicorn-log-level=warning",
+        "--disable-uvicorn-access-log", "--pooler-config.pooling_type=MEAN", "--served-model-name",
+        "one", "two", "--enforce-eager", "--no-enforce-eager",
+    )  # fmt: skip
+
+    def has_begun() -> bool:
+        assert server.process.poll() is None, server.lines
+        return "is served at http+unix:" in "".join(server.lines)
+
+    until(has_begun, "the start of a server")
+    body = {"model": "two", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=path), timeout=HANG_S) as http:
+        for key in ("a", "b"):
+            headers = {"Authorization": f"Bearer {key}", "X-Request-Id": f"mine-{key}"}
+            answer = http.post("http://x/llm/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["X-Request-Id"] == f"mine-{key}"
+            usage = answer.json()["usage"]
+            assert usage["prompt_tokens"] == len("brief: hi")
+            assert usage["prompt_tokens_details"]["cached_tokens"] == (0 if key == "a" else 8)
+        card = http.get("http://x/v1/models", headers=headers).json()["data"][0]
+        assert (card["id"], card["max_model_len"]) == ("one", 50)
+        vectors = http.post("http://x/v1/embeddings", json={"input": "x"}, headers=headers)
+        assert vectors.status_code == 200, vectors.text
+        assert http.get("http://x/v1/models").status_code == 401
+    assert server.stop() == 0
+    log = "".join(server.lines)
+    assert "no effect" not in log and "Started server process" not in log, log
 
 
 @pytest.mark.slow

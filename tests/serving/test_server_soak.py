@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.server_soak import client, lives
 from benchmarks.server_soak.asks import Ask
-from benchmarks.server_soak.benchmark import memory, run, settings_of
+from benchmarks.server_soak.benchmark import memory, settings_of, soaked
 from benchmarks.server_soak.client import Answer, Manner
 from benchmarks.server_soak.judge import problems
 from jax_engine import SamplingParams
@@ -23,7 +23,7 @@ def test_rude_clients_and_a_killed_engine_leave_nothing(
     for module, name in ((lives, "IDLE_S"), (lives, "END_S"), (client, "PATIENCE_S")):
         monkeypatch.setattr(module, name, HANG_S)
     settings = settings_of(tmp_path, smollm2=False)
-    found = run(settings, requests=160, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
+    found = soaked(settings, requests=160, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
     assert found["broken"] == []
     assert found["kills"] == 1 and found["requests"] > 160 and len(found["looks"]) == 2
     assert found["compared_whole"] > 50 and found["compared_in_part"] > 0

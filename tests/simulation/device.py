@@ -25,9 +25,9 @@ class Speed:
     """What work on a device costs, in ticks.
 
     Attributes:
-        step: Of each step.
-        token: Of each of its tokens.
-        block: Of each block that is moved between the device and the host.
+        step: Cost of each step.
+        token: Cost of each of its tokens.
+        block: Cost of each block that is moved between the device and the host.
         jitter: Added to a step, or to a move of blocks: up to so many.
     """
 
@@ -42,7 +42,7 @@ class SimulatedDevice:
 
     Args:
         cache: The worker's cache, with the names of the engine's `KVCache`.
-        max_model_len, num_cpu_blocks: Of the simulated engine.
+        max_model_len, num_cpu_blocks: The simulated engine's settings.
         lose_cache: Has the worker's cache go down with a step, as it does when a step that it was
             donated to fails.
 

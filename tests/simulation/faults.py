@@ -21,8 +21,8 @@ class Faults:
     """Decides at each boundary whether something goes wrong there.
 
     Args:
-        rate: Of the calls of `strike`, the share that raises.
-        full_rate: Of the requests for host memory, the share that is refused.
+        rate: Share of the calls of `strike` that raise.
+        full_rate: Share of the requests for host memory that are refused.
 
     Attributes:
         num_struck: How often it raised.

@@ -113,7 +113,7 @@ class Sample:
 
     Attributes:
         tokens: Its output.
-        text: Of them, without the stop string that ended it.
+        text: Its text, without the stop string that ended it.
         end: finish_reason and stop_reason.
     """
 

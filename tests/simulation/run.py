@@ -32,7 +32,7 @@ class Report:
     """What one simulation did.
 
     Attributes:
-        num_steps: Of the engine.
+        num_steps: Number of steps of the engine.
         seconds: That passed on the simulated clock.
     """
 

@@ -18,15 +18,15 @@ MODES = [None, "recompute", "swap", "auto", "auto"]
 class Settings:
     """
     Attributes:
-        num_blocks, num_cpu_blocks: Of the pools.
+        num_blocks, num_cpu_blocks: Sizes of the pools.
         config: Fields of `EngineConfig`.
         watermark: As of `BlockManager`.
         has_text: Whether there is a tokenizer.
         has_edits: Whether requests ask for what needs steps of another shape (`min_tokens`).
-        speed: Of the device.
+        speed: The device's speed.
         fault_rate: Share of the calls at each boundary that raise.
         full_rate: Share of the requests for host memory that are refused.
-        num_actions: Of clients, until nobody comes any more.
+        num_actions: Number of clients' actions, until nobody comes any more.
         busy: From 0 (one request at a time) to 1 (far more than fit).
         has_adapters: Whether requests may have adapters, and the device slots for them.
     """

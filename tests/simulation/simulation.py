@@ -35,7 +35,7 @@ class Simulation:
     """All that happens follows from the seed.
 
     Attributes:
-        clock, log: Of this simulation.
+        clock, log: Clock and log of this simulation.
         num_steps: That the engine was asked for.
     """
 

@@ -30,7 +30,7 @@ class Scope:
     """
     Attributes:
         requests: (prompt, n, max_tokens) of each, in the order in which they come.
-        num_blocks: Of the device's pool; as many are in the host's.
+        num_blocks: Size of the device's pool; the host's has as many.
     """
 
     scheduling: str

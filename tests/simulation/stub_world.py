@@ -38,7 +38,10 @@ class StubWorld:
 
     def parts(self, settings: Settings) -> Any:
         return SimpleNamespace(
-            model_config=SimpleNamespace(vocab_size=VOCABULARY),
+            model_config=SimpleNamespace(
+                vocab_size=VOCABULARY,
+                spec=SimpleNamespace(is_encoder=False, token_types=None, width=8),
+            ),
             model_source=Path("stub"),
             memory=None,
             tokenizer=letters(VOCABULARY, EOS) if settings.has_text else None,

@@ -17,6 +17,7 @@ def test_a_seed_does_the_same_again(seed) -> None:
     assert run_seed(seed).log.lines == run_seed(seed).log.lines
 
 
+@pytest.mark.slow
 def test_a_seed_does_the_same_in_another_process() -> None:
     """Where sets of strings have another order."""
     done = subprocess.run(

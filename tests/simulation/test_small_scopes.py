@@ -32,6 +32,7 @@ MODES = ["unified", "sosp", "sosp-mixed"] if IS_THOROUGH else ["unified", "sosp"
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 @pytest.mark.parametrize("scheduling", MODES)
+@pytest.mark.slow
 def test_every_interleaving_of_a_few_requests(scheduling, mode) -> None:
     """At least 530 states each; preemptions and copies are among them."""
     total = Explored()

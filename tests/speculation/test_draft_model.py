@@ -117,11 +117,16 @@ def test_near_the_end_no_guess_lies_beyond_it(
 @pytest.mark.parametrize("place", ["launch", "launched", "collect", "collected"])
 @pytest.mark.parametrize("step", range(1, 9))
 def test_guesses_that_cannot_be_read_count_as_wrong(place: str, step: int) -> None:
-    """The step that verifies them was launched with them; only its first draw counts."""
+    """The step that verifies them was launched with them; only its first draw counts.
+
+    What was launched behind them has lost its cache with them, so no slot keeps what it noted.
+    """
     draft = {"accepts": True, "model": OtherModel()}
     engine = small_engine(ahead=True, speculation=draft_config(), draft=draft)
     watch = Watch(engine)
     params = [SamplingParams(**SAMPLED), SamplingParams(**SAMPLED | {"seed": 8})]
+    plain = run(small_engine(), *params)
+    texts = [[*PROMPT, *tokens] for samples in plain for tokens in samples]
     for i, one in enumerate(params):
         engine.add_request(str(i), {"prompt_token_ids": PROMPT}, one)
     found: dict[str, Any] = {}
@@ -130,9 +135,10 @@ def test_guesses_that_cannot_be_read_count_as_wrong(place: str, step: int) -> No
         if number == step:
             watch.runner.fail_at = place
         found |= {one.request_id: one for one in engine.step()}
+        watch.check_slots(texts)
         number += 1
     told = [[one.token_ids for one in found[str(i)].outputs] for i in range(len(params))]
-    assert told == run(small_engine(), *params)
+    assert told == plain
     assert watch.runner.fail_at is None and watch.num_read > 0
 
 

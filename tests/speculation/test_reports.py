@@ -242,6 +242,7 @@ def test_greedy_answers_with_ngrams_are_those_without() -> None:
 
 @pytest.mark.parametrize("kind", ["right", "wrong"])
 @pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.slow
 def test_prefix_hits_are_those_without_guesses(kind: str, ahead: bool) -> None:
     """vllm#54360, PR#18668: with guesses a prompt hit a block less of the prefix cache, or none;
     guesses were counted among the tokens that a block is cached for. Conversations of four turns
@@ -272,6 +273,7 @@ def conversation(engine: LLMEngine, length: int) -> list[tuple[bytes, bytes, int
 
 
 @pytest.mark.parametrize("logprobs", [0, 1, 5])
+@pytest.mark.slow
 def test_log_probabilities_are_told_of_accepted_tokens(logprobs: int) -> None:
     """vllm#17876: with n-grams all log-probabilities were 0.0."""
     given = {"temperature": 0.0, "repetition_penalty": 1.1, "logprobs": logprobs, "max_tokens": 30}
@@ -367,6 +369,7 @@ UNSET: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("field_", UNSET)
+@pytest.mark.slow
 def test_a_temperature_that_is_not_given_is_one(field_: str) -> None:
     """TensorRT-LLM PR#19390: with guesses a request without a temperature, but with `top_k`, was
     drawn at 1e-5: greedily. vllm#40149: draws must follow the model, whatever was guessed."""
@@ -396,6 +399,7 @@ def test_each_penalty_counts_tokens_within_guesses(name: str) -> None:
         assert said(output) == expected[0]
 
 
+@pytest.mark.slow
 def test_a_request_without_a_token_left_ends_as_it_does_without_guesses() -> None:
     """vllm#49694: what was drawn where a grammar allowed nothing was kept. Here bad words leave
     no token behind a guess that is right: the request fails there, and no earlier or later."""

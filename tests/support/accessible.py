@@ -63,6 +63,8 @@ def press(page: Page, key: str, modifiers: int = 0) -> None:
 
 def walk(page: Page) -> list[dict[str, Any]]:
     """Tabs through the page once: at each stop, which control of `STOPS` it is, and its outline."""
+    # A page that was just opened need not have the window's focus yet, and then shows none.
+    page.ask("Emulation.setFocusEmulationEnabled", enabled=True)
     count = page.run(MARK)
     page.run("window.stops[0].focus(), 0")
     found: list[dict[str, Any]] = []

@@ -71,7 +71,7 @@ def adapter_of(
     """A random adapter of these modules.
 
     Args:
-        rank: Of all modules; None: another one for each.
+        rank: Rank of all modules; None: another one for each.
         b: What B is multiplied with.
     """
     rng, found = np.random.default_rng(seed), []
@@ -97,7 +97,7 @@ class Driver:
     """Sequences of a worker: each has blocks of its own and remembers its tokens.
 
     Attributes:
-        slots: Of each sequence's adapter.
+        slots: Slot of each sequence's adapter.
     """
 
     def __init__(self, worker: Worker) -> None:

@@ -5,7 +5,7 @@ wrong for both; PyTorch's logits tell.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,16 @@ def configuration(spec: ModelSpec, length: int) -> TransformerConfig:
     """The oracle's configuration.
 
     Args:
-        length: of the longest sequence, which chooses among longrope's factors.
+        length: length of the longest sequence, which chooses among longrope's factors.
     """
     each = list(_layers(spec))
-    one, attention = each[0], each[0].attention
+    attentions = [layer.attention for layer in each]
+    one = each[0]
+    attention = dataclasses.replace(
+        one.attention,
+        query_growth=next((a.query_growth for a in attentions if a.query_growth), None),
+        head_norm=next((a.head_norm for a in attentions if a.head_norm), None),
+    )
     norm = one.input_norm or one.attention_output_norm
     assert norm is not None
     sparse = [layer for layer in each if isinstance(layer.mlp, ExpertsSpec)]
@@ -74,14 +80,19 @@ def configuration(spec: ModelSpec, length: int) -> TransformerConfig:
         layer_ropes=tuple(_rope(layer.attention.rope) for layer in each),
         rotary_dim=attention.rotary_dim,
         alibi_slopes=attention.alibi_slopes,
+        layer_chunks=tuple(layer.attention.chunk for layer in each),
         layer_windows=tuple(layer.attention.window for layer in each),  # type: ignore[misc]
         query_scale=attention.scale,
         query_growth=None if growth is None else (growth.beta, growth.length),
+        growth_counts_itself=growth is not None and growth.first == 1,
+        layers_without_growth=_without("query_growth", attentions),
         attention_soft_cap=attention.soft_cap,
         sinks=attention.sinks,
         head_norm=None if head_norm is None else "all" if head_norm.whole else "each",
         head_norm_kind="rms" if head_norm is None else head_norm.kind,
         head_norm_bias=head_norm is not None and head_norm.bias,
+        head_norm_rotated_first=head_norm is not None and head_norm.rotated_first,
+        layers_without_head_norm=_without("head_norm", attentions),
         clip_qkv=attention.clip,
         hidden_act=mlp.activation,
         gated_mlp=mlp.gated,
@@ -89,11 +100,17 @@ def configuration(spec: ModelSpec, length: int) -> TransformerConfig:
         dense_layers=tuple(n for n, layer in enumerate(each) if isinstance(layer.mlp, MlpSpec)),
         embedding_norm=spec.embedding_norm is not None,
         embedding_factor=spec.embedding_factor,
+        scales_inputs=spec.scales_inputs,
         residual_factor=one.residual_factor,
         logits_factor=spec.logits_factor,
         logits_soft_cap=spec.logits_cap,
         head_bias=spec.head_bias,
     )
+
+
+def _without(field: str, attentions: Sequence[AttentionSpec]) -> tuple[int, ...]:
+    """The layers that lack what others may have."""
+    return tuple(n for n, one in enumerate(attentions) if getattr(one, field) is None)
 
 
 def _layers(spec: ModelSpec) -> Iterator[LayerSpec]:
@@ -146,9 +163,11 @@ def _experts(spec: Any) -> ExpertsConfig:
         selection_bias=router.selection_bias,
         num_groups=router.groups,
         num_top_groups=router.top_groups,
+        experts_judged=router.judged,
         bias=spec.expert.bias,
         shared_width=0 if shared is None else shared.width,
         shared_gate=spec.shared_gate,
+        scaled_input=spec.scaled_input,
     )
 
 
@@ -166,7 +185,7 @@ class Reader:
         named = made_of.renamed(lambda template: template.replace("{kind}", kind))
         out = np.empty(shape, np.float32)
         if isinstance(named, Constant):
-            return out * 0 + 1
+            return np.full(shape, named.value, np.float32)
         named.read_into(ArraysSource(self.tensors), out, {"layer": layer})
         return out
 
@@ -230,6 +249,7 @@ def _layer(
                 yield full, reader.read(module, kind, shapes[full], layer)
     for module, kind, full in (
         ("layers.attention", "sinks", "self_attn.sinks"),
+        ("layers.mlp", "xielu", "mlp.xielu"),
         ("layers.experts.router", "selection_bias", "mlp.router.selection_bias"),
         ("layers.experts", "shared_gate", "mlp.shared_gate.weight"),
     ):

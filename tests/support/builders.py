@@ -9,7 +9,7 @@ import functools
 import tempfile
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,6 +148,7 @@ def _parts_for(pool: Pool) -> EngineParts:
         kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
         speculative_config=_draft_config(pool, path),
         tensor_parallel_size=pool.devices,
+        enable_prompt_embeds=pool.family is None,  # some are encoders
     )
     cpu, *others = device.DEVICES
     as_asked = cpu._replace(branches_wait=pool.branches_wait, accepts_guesses=pool.accepts_guesses)
@@ -365,6 +366,9 @@ class _ModelConfig:
 
     vocab_size: int = VOCABULARY
     hidden_size: int = 1
+    spec: Any = field(
+        default_factory=lambda: SimpleNamespace(is_encoder=False, token_types=None, width=8)
+    )
 
 
 SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
@@ -391,7 +395,7 @@ def small_engine(
     Args:
         behind: The most tokens of prompts behind which a step is planned ahead.
         draft: What `stub_draft` is told, if `speculation` asks for a draft model.
-        changes: Of SETTINGS: blocks of 4 tokens, sequences of 40, steps of 64.
+        changes: Changes of SETTINGS, which has blocks of 4 tokens, sequences of 40, steps of 64.
     """
     tokenizer = letters() if has_text else None
     settings = replace(SETTINGS, **changes)

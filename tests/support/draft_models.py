@@ -37,7 +37,7 @@ class Watch:
     """A drafter's calls, and the steps of its runner.
 
     Attributes:
-        computed: Of each step of the runner, its tokens.
+        computed: The tokens of each step of the runner.
         proposed: What was asked, and what was guessed; None if it could not guess yet.
         num_read: How often guesses were read that had been launched behind a step in flight.
     """

@@ -67,12 +67,12 @@ class EngineThread:
 
     def _run(self) -> None:
         context = zmq.Context()
-        commands = connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
-        reports = connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
-        heard: Any = _UntilKilled(self, commands)
-        said: Any = _UntilKilled(self, reports)
         status = 1
         try:
+            commands = connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
+            reports = connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
+            heard: Any = _UntilKilled(self, commands)
+            said: Any = _UntilKilled(self, reports)
             status = engine_process._run(heard, said, self._folder)
         finally:
             context.destroy(linger=1000 if self.status is None else 0)
@@ -143,11 +143,13 @@ def in_threads(monkeypatch: Any) -> Callable[..., EngineThread]:
     def beat(address: str, loop: EngineLoop) -> None:
         process = next(one for one in started if one._folder == address)
         context = zmq.Context()
-        reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
-        while process.status is None:
-            reports.send(encode(Heartbeat(None)))
-            process._over.wait(BEAT_S)  # no thread is left when Python ends
-        context.destroy(linger=0)
+        try:
+            reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+            while process.status is None:
+                reports.send(encode(Heartbeat(None)))
+                process._over.wait(BEAT_S)  # no thread is left when Python ends
+        finally:  # a context that is collected with an open socket waits for it
+            context.destroy(linger=0)
 
     monkeypatch.setattr("jax_engine.serving.engine_client._start", start)
     monkeypatch.setattr(engine_process, "EngineServer", server_of)

@@ -34,7 +34,7 @@ class Oracle(Transformer):
 
     Attributes:
         cache: Arguments of its caches beside their sizes.
-        tolerance: Of its logits.
+        tolerance: How far its logits may differ.
     """
 
     cache: Mapping[str, Any] = {}
@@ -81,7 +81,7 @@ def same_or_rounding(
     at = next((i for i, (a, b) in enumerate(zip(tokens, wanted, strict=False)) if a != b), None)
     assert at is not None, f"lengths differ: engine {tokens}, reference {wanted}"
     context = group.seqs[index].token_ids[: group.prompt_len + at]
-    logits = naive_logits(transformer, context)
+    logits = naive_logits(transformer, context, group.prompt_embeds)
     params: Any = group.params
     seed = derive_seed(request_seed(params.seed, ENGINE_SEED, group.add_index), index)
     probabilities = reference_sampling.distribution(
@@ -130,24 +130,33 @@ def same_beams_or_rounding(
         prompt = list(group.prompt_token_ids)
         return search_without_cache(prompt, group.params, MAX_LEN, logits_after, EOS)
 
-    exact = functools.partial(naive_logits, transformer)
+    exact = functools.partial(naive_logits, transformer, prompt_embeds=group.prompt_embeds)
     tolerance = tolerance_of(transformer)
     assert rounding_decides(search, exact, tolerance), f"engine {found}, reference {wanted}"
     return False
 
 
-def naive_pass(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarray:
-    """Hidden states [T, E] of these tokens, by a forward pass without any history (I39)."""
+def naive_pass(
+    transformer: Transformer, token_ids: Sequence[int], prompt_embeds: np.ndarray | None = None
+) -> np.ndarray:
+    """Hidden states [T, E] of these tokens, by a forward pass without any history (I39).
+
+    Args:
+        prompt_embeds: What is read in place of the first ones.
+    """
     count = len(token_ids)
     cache = cache_for(transformer, num_blocks=1, block_size=count)
     positions = np.arange(count)
+    inputs = [] if prompt_embeds is None else [dict(enumerate(prompt_embeds))]
     return transformer.forward(
         np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),
-        np.array([0, count]), positions,
+        np.array([0, count]), positions, *inputs,
     )  # fmt: skip
 
 
-def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarray:
+def naive_logits(
+    transformer: Transformer, token_ids: Sequence[int], prompt_embeds: np.ndarray | None = None
+) -> np.ndarray:
     """Logits [V] after these tokens."""
-    hidden = naive_pass(transformer, token_ids)
+    hidden = naive_pass(transformer, token_ids, prompt_embeds)
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])

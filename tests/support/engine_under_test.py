@@ -9,11 +9,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from jax_engine import SamplingParams, StructuredOutputsParams
 from jax_engine.engine.stats import Metric
 from reference.parameters import Parameters, parameters
+from reference.thinking import Thinking
 from tests.support.integrity import BlocksState, TableState, check_blocks_state
 from tests.support.invariants import check_queues
+from tests.support.some_embeds import some_embeds
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,14 @@ class Limits:
     Attributes:
         structured_outputs: The engine's word for what `guide` says to the oracle: which tokens may
             follow an output.
+        thinking: The oracle's rule of `thinking_token_budget`.
     """
 
     logits_processors: Sequence[Callable[..., Any]] = ()
     bad_words_token_ids: Sequence[Sequence[int]] = ()
     structured_outputs: StructuredOutputsParams | None = None
     guide: Callable[[list[int]], set[int]] | None = None
+    thinking: Thinking | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,7 @@ class LimitedParameters(Parameters):
     logits_processors: Sequence[Callable[..., Any]]
     bad_words_token_ids: Sequence[Sequence[int]]
     guide: Callable[[list[int]], set[int]] | None
+    thinking: Thinking | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Request:
             then follows on that one's prompt and first output.
         prediction: Tokens that its output is expected to have; the oracle knows of none.
         adapter: The number of `some_adapter` that it is computed with.
+        embeds: The number of `some_embeds` that stand in place of its prompt, which is zeros then.
     """
 
     request_id: str
@@ -66,6 +74,11 @@ class Request:
     limits: Limits | None = None
     prediction: Sequence[int] = ()
     adapter: int | None = None
+    embeds: int | None = None
+
+    def prompt_embeds(self) -> np.ndarray | None:
+        """The prompt; None: it is of tokens."""
+        return None if self.embeds is None else some_embeds(self.embeds, len(self.prompt))
 
     def sampling_params(self) -> SamplingParams:
         """The engine's parameters. Raises InvalidRequestError."""
@@ -91,6 +104,7 @@ class Request:
             logits_processors=limits.logits_processors,
             bad_words_token_ids=limits.bad_words_token_ids,
             guide=limits.guide,
+            thinking=limits.thinking,
         )
 
 

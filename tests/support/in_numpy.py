@@ -57,6 +57,7 @@ class InNumpy:
             name, request.prompt, params, arrival_time=request.arrival_time,
             priority=request.priority, cache_salt=request.cache_salt,
             adapter=None if request.adapter is None else some_adapter(request.adapter),
+            prompt_embeds=request.prompt_embeds(),
         )  # fmt: skip
         self.running[name] = Served(request, self.reference.scheduler.groups[name])
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from jax_engine import LLMEngine, LoRARequest, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.engine_loop import EngineLoop
@@ -32,20 +34,19 @@ class InProcess:
     def add(self, request: Request) -> None:
         """The caller's objects are its own again: what it does to them changes no request."""
         params, prompt = request.sampling_params(), list(request.prompt)
-        prediction = list(request.prediction)
+        prediction, embeds = list(request.prediction), request.prompt_embeds()
+        given: Any = {"prompt_token_ids": prompt} if embeds is None else {"prompt_embeds": embeds}
         self._add(
             request.request_id,
-            {
-                "prompt_token_ids": prompt,
-                "cache_salt": request.cache_salt,
-                "prediction": prediction or None,
-            },
+            {**given, "cache_salt": request.cache_salt, "prediction": prediction or None},
             params, arrival_time=request.arrival_time, priority=request.priority,
             timeout=request.timeout, lora=some_lora(request.adapter),
         )  # fmt: skip
         assert params == request.sampling_params(), "the client's own parameters have changed"
         _spoil(prompt, params)
         prediction[:] = [0]
+        if embeds is not None:
+            embeds[:] = np.nan
 
     def _add(self, *request: Any, lora: LoRARequest | None, **service: Any) -> None:
         self.llm_engine.add_request(*request, lora_request=lora, **service)

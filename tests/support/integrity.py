@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jax_engine.core import BlockManager
-from jax_engine.core.prefix_cache import Node
+from jax_engine.core.prefix_cache import Node, Salt
 
-type Contents = tuple[tuple[int, ...], str | None]
+type Contents = tuple[tuple[int, ...], Salt | tuple[Salt, ...]]
 """All tokens up to the end of a cached block, and the salt."""
 
 
@@ -61,11 +61,12 @@ class BlocksState:
 
 
 def contents(node: Node | None) -> Contents:
+    """Its tokens, and its salt; or the salts of all blocks, if these are not the same."""
     tokens: tuple[int, ...] = ()
-    salt = None
+    salts: tuple[Salt, ...] = ()
     while node is not None:
-        tokens, salt, node = node.tokens + tokens, node.salt, node.parent
-    return tokens, salt
+        tokens, salts, node = node.tokens + tokens, (node.salt, *salts), node.parent
+    return tokens, salts if len(set(salts)) > 1 else next(iter(salts), None)
 
 
 def cached_contents(blocks: BlockManager) -> dict[int, Contents]:

@@ -45,6 +45,7 @@ EPS = 1e-5
 ROPES = (Rope(500.0), Rope(70.0), Rope(500.0, {"rope_type": "linear", "factor": 3.0}), None)
 PLACEMENTS = ("pre", "post", "sandwich", "parallel", "parallel_two")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
+SCORES = ("softmax", "chosen_softmax", "sigmoid", "chosen_sigmoid")
 Weights = dict[str, np.ndarray]
 
 
@@ -58,7 +59,7 @@ def experts(draw: Any) -> ExpertsConfig:
         num_experts=count,
         num_chosen=draw(st.integers(1, count // groups * top_groups)),
         width=draw(st.sampled_from([4, 9])),
-        scores=draw(st.sampled_from(["softmax", "chosen_softmax", "sigmoid"])),
+        scores=draw(st.sampled_from(SCORES)),
         renormalise=draw(st.booleans()),
         scaling=draw(st.sampled_from([1.0, 1.7])),
         router_bias=draw(st.booleans()),
@@ -69,6 +70,7 @@ def experts(draw: Any) -> ExpertsConfig:
         bias=draw(st.booleans()),
         shared_width=shared,
         shared_gate=shared > 0 and draw(st.booleans()),
+        scaled_input=draw(st.booleans()),
     )
 
 
@@ -95,6 +97,7 @@ def transformer_configs(draw: Any) -> TransformerConfig:
         "learned_positions": 64,
         "layer_ropes": draw(st.tuples(*[st.sampled_from(ROPES)] * layers)),
         "alibi_slopes": tuple(0.5 / (head + 1) for head in range(heads)),
+        "layer_chunks": draw(st.tuples(*[st.sampled_from([None, 4, 8])] * layers)),
         "layer_windows": draw(st.tuples(*[st.sampled_from([None, 3, 5])] * layers)),
         "query_scale": 0.6,
         "query_growth": (0.4, 4),
@@ -109,6 +112,8 @@ def transformer_configs(draw: Any) -> TransformerConfig:
         chosen -= {"clip_qkv"}
     gated = draw(st.booleans())
     activations = [name for name in ACTIVATIONS if not gated or name != "relu2"]
+    activations += ["xielu"] * (not gated and "experts" not in chosen)
+    some_layers = st.sets(st.integers(0, layers - 1))
     return TransformerConfig(
         vocab_size=draw(st.sampled_from([11, 32])),
         hidden_size=draw(st.sampled_from([8, 13])),
@@ -132,13 +137,18 @@ def transformer_configs(draw: Any) -> TransformerConfig:
         head_norm=draw(st.sampled_from([None, "each", "all"])),
         head_norm_kind=head_kind,
         head_norm_bias=head_kind == "layer" and draw(st.booleans()),
+        head_norm_rotated_first=draw(st.booleans()),
+        layers_without_head_norm=tuple(draw(some_layers)),
+        growth_counts_itself=draw(st.booleans()),
+        layers_without_growth=tuple(draw(some_layers)),
         output_bias=draw(st.sampled_from([None, True, False])),
         latent=latent,
         hidden_act=draw(st.sampled_from([*activations, *["clipped_swiglu"] * gated])),
         gated_mlp=gated,
-        dense_layers=tuple(draw(st.sets(st.integers(0, layers - 1)))),
+        dense_layers=tuple(draw(some_layers)),
         embedding_norm=draw(st.booleans()),
         embedding_factor=draw(st.sampled_from([1.0, 2.3])),
+        scales_inputs=draw(st.booleans()),
         residual_factor=draw(st.sampled_from([1.0, 0.4])),
         logits_factor=draw(st.sampled_from([1.0, 0.3])),
         head_bias=draw(st.booleans()),
@@ -169,6 +179,7 @@ def specification(config: TransformerConfig) -> ModelSpec:
         head_bias=config.head_bias and not config.tie_word_embeddings,
         learned_positions=config.learned_positions,
         embedding_factor=config.embedding_factor,
+        scales_inputs=config.scales_inputs,
         embedding_norm=norm if config.embedding_norm else None,
         logits_factor=config.logits_factor,
         logits_cap=config.logits_soft_cap,
@@ -200,9 +211,12 @@ def _layer(config: TransformerConfig, layer: int, norm: NormSpec) -> LayerSpec:
 def _attention(config: TransformerConfig, layer: int) -> AttentionSpec:
     bias, rope, growth = config.attention_bias, config.rope(layer), config.query_growth
     head_norm = None
-    if config.head_norm is not None:
+    if layer in config.layers_without_growth:
+        growth = None
+    if config.head_norm is not None and layer not in config.layers_without_head_norm:
         kind: Any = config.head_norm_kind
-        head_norm = HeadNormSpec(EPS, kind, config.head_norm_bias, config.head_norm == "all")
+        whole, rotated_first = config.head_norm == "all", config.head_norm_rotated_first
+        head_norm = HeadNormSpec(EPS, kind, config.head_norm_bias, whole, rotated_first)
     stretched: dict[str, Any] = {}
     if rope is not None and rope.scaling:
         stretched = {"type": "linear", "factor": rope.scaling["factor"]}
@@ -226,8 +240,11 @@ def _attention(config: TransformerConfig, layer: int) -> AttentionSpec:
         num_heads=config.num_attention_heads,
         rope=None if rope is None else RopeConfig(rope.theta, **stretched),
         window=config.window(layer),
+        chunk=None if config.layer_chunks is None else config.layer_chunks[layer],
         scale=config.query_scale,
-        query_growth=None if growth is None else QueryGrowth(*growth),
+        query_growth=None
+        if growth is None
+        else QueryGrowth(*growth, first=int(config.growth_counts_itself)),
         soft_cap=config.attention_soft_cap,
         alibi_slopes=config.alibi_slopes,
         sinks=config.sinks,
@@ -256,7 +273,8 @@ def _experts(config: TransformerConfig) -> ExpertsSpec:
     activation: Any = config.hidden_act
     expert = MlpSpec(own.width, activation, bias=own.bias)
     shared = dataclasses.replace(expert, width=own.shared_width, bias=False)
-    return ExpertsSpec(router, expert, shared if own.shared_width else None, own.shared_gate)
+    shared_network = shared if own.shared_width else None
+    return ExpertsSpec(router, expert, shared_network, own.shared_gate, own.scaled_input)
 
 
 def declared(config: TransformerConfig) -> dict[str, Declaration]:
@@ -285,7 +303,7 @@ def declared(config: TransformerConfig) -> dict[str, Declaration]:
     }
     if config.latent is not None:
         found |= _latent(config, config.latent, attention)
-    found |= _network("layers.mlp", mlp)
+    found |= _network("layers.mlp", mlp) | {"layers.mlp.xielu": f"{mlp}.xielu"}
     if config.experts is not None:
         each = _network("layers.experts", f"{mlp}.experts.{{expert}}")
         count = range(config.experts.num_experts)

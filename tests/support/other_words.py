@@ -84,7 +84,7 @@ def draft_with_words(
     """A draft model without a device, for a tiny Llama whose tokens are letters.
 
     Args:
-        num_blocks: Of its cache.
+        num_blocks: Number of blocks of its cache.
         max_len: The longest text that it reads, in its tokens.
         budget: Tokens that it computes in one step.
     """

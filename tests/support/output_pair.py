@@ -84,7 +84,7 @@ def check_choice(
     """All samples in order; or the n of best_of that the oracle ranks first (I51).
 
     Args:
-        tolerance: Of a sample's sum of log-probabilities.
+        tolerance: How far a sample's sum of log-probabilities may differ.
     """
     found = [one.index for one in output.outputs]
     if not params.ranked:

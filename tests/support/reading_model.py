@@ -42,7 +42,7 @@ class ReadingModel:
     """Has the methods of `reference.transformer.Transformer` that the engine calls.
 
     Args:
-        offset: Of its keys: a model with another adapter has another one.
+        offset: What is added to its keys: a model with another adapter has another one.
     """
 
     def __init__(self, offset: int = 0) -> None:

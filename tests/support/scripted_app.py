@@ -60,7 +60,8 @@ def asked_prompt(llm: ScriptedLLM) -> str:
 def served(app: Any, http: Any = "auto") -> Iterator[str]:
     """Serves an app at a free port; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(app, http=http, log_level="error", lifespan="off")
+        # Without a configuration of logs: making one closes all handlers, and absl's its stream.
+        config = uvicorn.Config(app, http=http, log_config=None, log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

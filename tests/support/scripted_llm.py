@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from jax_engine.outputs import (
     Logprob,
     PoolingOutput,
     PoolingRequestOutput,
+    RequestMetrics,
     RequestOutput,
 )
 from jax_engine.serving.stat_loggers import GAUGES
@@ -35,6 +36,8 @@ class ScriptedLLM:
         state: what `get_state` says; `questions` counts how often.
         open: requests that are running.
         reason, stop_reason: how each output ends.
+        metrics: the times of each request that has ended; None: none but its arrival.
+        waits: what a request waits for before its first output; None: nothing.
     """
 
     tokenizer: Tokenizer
@@ -57,6 +60,10 @@ class ScriptedLLM:
     step_seconds: float | None = None
     open: int = 0
     num_unfinished_requests: int = 0
+    token_types: int = 0
+    kept_around: tuple[int, int] = (0, 0)
+    metrics: RequestMetrics | None = None
+    waits: Callable[[], Awaitable[None]] | None = None
     config: Any = field(
         default_factory=lambda: SimpleNamespace(
             max_num_seqs=2,
@@ -67,6 +74,10 @@ class ScriptedLLM:
             override_generation_config=None,
         )
     )
+
+    @property
+    def ranks(self) -> bool:
+        return self.head_task == "token_embed"
 
     @property
     def is_running(self) -> bool:
@@ -111,6 +122,8 @@ class ScriptedLLM:
             raise ZeroDivisionError("in /opt/models/secret/x.json")
         self.open += 1
         try:
+            if self.waits is not None:
+                await self.waits()
             text = self.text if params.output_kind is RequestOutputKind.FINAL_ONLY else None
             if text is None:
                 for letter in self.text[:-1]:
@@ -143,6 +156,8 @@ class ScriptedLLM:
         ]
         asked = None if params.prompt_logprobs is None else self._entries(ids)
         found = RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
+        if ended and self.metrics is not None:
+            found.metrics = self.metrics
         found.prompt_logprobs = asked and [None, *asked[1:]]
         return found
 

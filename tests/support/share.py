@@ -24,7 +24,7 @@ class Share:
     """A plugin for pytest.
 
     Args:
-        percent: Of the cases of each test, in [1, 100].
+        percent: Share of the cases of each test, in [1, 100].
         seed: Names the choice; runs with other seeds keep other cases.
         minutes: After so many no test begins, and those that are left are skipped; None: all run.
     """

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from jax_engine import EngineConfig, LLMEngine
+from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
@@ -100,6 +101,7 @@ def speaking_engine(
         made.config,
         async_scheduling=ahead,
         speculative_config=speculation,
+        reasoning_config=ReasoningConfig("qwen3"),
         scheduling_policy=scheduler.policy,
     )
     return LLMEngine(replace(made, config=config, scheduler=scheduler))

@@ -88,7 +88,7 @@ class Ticket:
     """A step, and what was computed when it was launched.
 
     Attributes:
-        setups, histories: Of its rows.
+        setups, histories: Setups and histories of its rows.
         hidden: [T, E].
         logits: [samples, V], raw.
         drawn_from: The same with the edits of a masked step.
@@ -404,7 +404,8 @@ def _states(ticket: Ticket) -> HiddenStates | None:
     ends = np.cumsum([len(row.tokens) for row in ticket.step.rows])
     total = [part.sum(0) for part in np.split(hidden, ends[:-1])]
     tokens = hidden if any(setup.token_states for setup in ticket.setups) else None
-    return HiddenStates(np.array(total), hidden[ends - 1], tokens)
+    starts = ends - [len(row.tokens) for row in ticket.step.rows]
+    return HiddenStates(np.array(total), hidden[starts], hidden[ends - 1], tokens)
 
 
 def _table(rows: list[tuple[np.ndarray, int, Any]]) -> SampleLogprobs:

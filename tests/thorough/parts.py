@@ -15,7 +15,7 @@ class Part:
     """
     Attributes:
         tests: Paths, as pytest takes them.
-        examples: Of each property at most (`max_examples`).
+        examples: The most examples of each property (`max_examples`).
         once: The first round is enough, since nothing is drawn.
         optimised: XLA compiles as it does for users, which takes longer.
     """

@@ -24,7 +24,7 @@ class Run:
 
     Attributes:
         commit: Short hash of what was tested, with "+ changes" if the tree had others.
-        seconds: Of all parts, which is more than passed if some ran at a time.
+        seconds: Seconds of all parts, which is more than passed if some ran at a time.
         rounds: How often each part ran.
         failures: "part, seed" of each part that failed.
         counts: Examples by file and test.

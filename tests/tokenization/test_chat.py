@@ -304,6 +304,7 @@ def test_hugging_face_s_own_tokenizer_says_the_same() -> None:
     assert words.hugging_face.decode([1, 2, 6]) == words.decode([1, 2, 6]) == "hello !"
 
 
+@pytest.mark.slow
 def test_what_is_silenced_for_an_import_is_not_afterwards() -> None:
     """The process has not imported it before. `os.environ`, which all threads share, stays."""
     code = """

@@ -266,6 +266,7 @@ def test_which_transforms_move_whole_rows() -> None:
     assert not moves_rows(Tensor("a"), 0)
 
 
+@pytest.mark.slow
 def test_rows_of_codes_are_turned_already() -> None:
     rows = random_rows((6,), 64, KINDS, {0}, 1)
     source = RowsSource({"turned": rows}, KINDS)

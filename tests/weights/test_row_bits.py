@@ -54,6 +54,7 @@ FORMS = [
 @pytest.mark.parametrize(
     ("form", "dtype"), FORMS, ids=lambda one: getattr(one, "__class__", one).__name__
 )
+@pytest.mark.slow
 def test_products(form: Dense | Panels, dtype: str) -> None:
     first = jnp.int32(0)
     for rows, size in SIZES:
@@ -125,6 +126,7 @@ def test_w8a8() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("size", [5, 33, 64, 576])
+@pytest.mark.slow
 def test_norms(size: int, dtype: str) -> None:
     x, scale = numbers(ROWS, size, dtype=dtype), jnp.asarray(numbers(size))
     form: dict[str, Any] = {"eps": 1e-5, "dtype": x.dtype}
@@ -146,6 +148,7 @@ def test_norms_of_heads(kind: Any, whole: bool, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 8, 33, 64, 101, 256, 1000, 49152])
+@pytest.mark.slow
 def test_softmaxes(size: int) -> None:
     x = 3 * numbers(ROWS, size)
     check(numba.softmax, x)

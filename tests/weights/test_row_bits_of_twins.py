@@ -94,6 +94,7 @@ def test_products_of_codes(kind: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("groups", "rows", "size"), [(5, 32, 48)])
+@pytest.mark.slow
 def test_products_of_experts(groups: int, rows: int, size: int, dtype: str) -> None:
     """Rows lie at other places of their group, and groups begin elsewhere."""
     weights = jnp.asarray(numbers(groups, rows, size, dtype=dtype))

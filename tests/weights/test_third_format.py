@@ -44,6 +44,7 @@ def test_a_model_in_it_agrees_with_the_oracle(name: str, tmp_path: Path) -> None
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_dummy_weights_in_it(tmp_path: Path) -> None:
     directory = write_checkpoint(tmp_path, tiny.CONFIGS["plain"])
     model = load_model(str(directory), load_format="dummy", dtype=jnp.bfloat16)
@@ -51,6 +52,7 @@ def test_dummy_weights_in_it(tmp_path: Path) -> None:
     assert np.isfinite(logits).all() and logits.std() > 0
 
 
+@pytest.mark.slow
 def test_the_engine_generates_with_it(tmp_path: Path) -> None:
     config = tiny.CONFIGS["plain"]
     tensors = rounded_weights(config)

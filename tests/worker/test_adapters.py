@@ -181,6 +181,7 @@ def check_company(path: Path, adapters: list[Adapter], dtype: str) -> None:
         assert np.array(found[seq]).tobytes() == expected[which].tobytes(), (seq, which)
 
 
+@pytest.mark.slow
 def test_chunks_of_a_prompt_and_company_do_not_matter(llama: Path) -> None:
     """What is computed again after a preemption, in one piece, has the bits that it had."""
     adapters, worker = several(llama), worker_of(llama)
@@ -197,6 +198,7 @@ def test_chunks_of_a_prompt_and_company_do_not_matter(llama: Path) -> None:
     assert last[0].tobytes() == expected[3].tobytes()
 
 
+@pytest.mark.slow
 def test_an_adapter_whose_b_is_zero_is_the_base(llama: Path) -> None:
     """x + 0 has the bits of x, but for the sign of a zero, which no logit here has."""
     of, names = modules_at(llama)
@@ -406,6 +408,7 @@ def test_what_slots_take(llama: Path, dtype: str, held: int) -> None:
 
 @pytest.mark.parametrize("case", ["llama", "gemma2", "gpt2"])
 @pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.slow
 def test_an_embedding_and_a_head_alone(
     case: str, kernels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +448,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_engine_has_as_many_slots_as_its_settings_say(llama: Path) -> None:
     """They count as weights."""
     plain = build_engine(EngineConfig(model=str(llama), **SETTINGS))
@@ -474,6 +478,7 @@ def test_an_invariant_gpu_takes_none(llama: Path, monkeypatch: pytest.MonkeyPatc
         build_engine(config)
 
 
+@pytest.mark.slow
 def test_log_probabilities_of_a_prompt_are_the_adapter_s(llama: Path) -> None:
     """They equal the merged model's, where the adapter changes the head too."""
     of, names = modules_at(llama)

@@ -38,6 +38,7 @@ def cache_folder(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an executable"], ids=["empty", "garbage"])
+@pytest.mark.slow
 def test_a_damaged_entry_is_compiled_again(cache_folder, damage: bytes) -> None:
     def program(x):
         return jnp.cumsum(x * 3) + 1

@@ -79,6 +79,7 @@ def test_a_row_s_bits_depend_on_its_own_adapter_alone(case: str, dtype: str, mod
 
 
 @pytest.mark.parametrize("case", MIXTURES)
+@pytest.mark.slow
 def test_chunks_of_a_prompt_and_company_do_not_matter(case: str, models: Path) -> None:
     adapters, worker = several(models / case), worker_of(models / case)
     expected = alone(worker, 1, 2, adapters[0])
@@ -191,6 +192,7 @@ def test_a_bias_of_keys_changes_nothing_and_one_of_values_does(models: Path) -> 
     assert np.abs(other - expected).max() > 0.05 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_they_count_as_weights(models: Path) -> None:
     test_adapters.test_an_engine_has_as_many_slots_as_its_settings_say(models / "mixtral")
     test_adapters.test_slots_beyond_this_machine_s_memory_are_refused(models / "deepseek_v2")

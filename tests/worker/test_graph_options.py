@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import LLM
+from jax_engine.operations import device
 from jax_engine.operations.device import GRAPH_OPTIONS, Device
 from jax_engine.worker import compiled_steps
 from tests.support.tiny_llama import tiny_llama
@@ -38,6 +39,20 @@ def test_modes_of_cuda_graphs_by_kind_of_step(mode: Any, decode: str, mixed: str
         assert cpu.step_options(mode, decode_only=decode_only) == {}
 
 
+def test_an_amd_gpu_makes_no_graph_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA would make five graphs of a layer instead of three."""
+    monkeypatch.setattr(device, "gfx_version", lambda: "gfx942")
+    gpu = Device("gpu", compiler_options={"an_option": 1})
+    modes: list[tuple[Any, dict[str, Any]]] = [
+        ("FULL", {}),
+        ("FULL_AND_PIECEWISE", {}),
+        ("FULL_DECODE_ONLY", GRAPH_OPTIONS["NONE"]),
+    ]
+    for mode, graphs in modes:
+        assert gpu.step_options(mode, decode_only=True) == {"an_option": 1}
+        assert gpu.step_options(mode, decode_only=False) == {"an_option": 1} | graphs
+
+
 @pytest.mark.parametrize("mode", GRAPH_OPTIONS)
 def test_xla_knows_the_options(mode: Any) -> None:
     """XLA refuses a name or a value that it does not know on every platform."""
@@ -45,6 +60,7 @@ def test_xla_knows_the_options(mode: Any) -> None:
     assert jitted.lower(jnp.zeros(2)).compile()(jnp.zeros(2)).sum() == 2
 
 
+@pytest.mark.slow
 def test_the_setting_reaches_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of an engine is compiled with the options of its kind, as on a GPU."""
     model, _ = tiny_llama(tmp_path / "tiny")

@@ -132,11 +132,16 @@ def test_weights_come_with_the_scales_of_the_cache(
     monkeypatch.setattr(module, "addressable", lambda weights: weights)
     device = SimpleNamespace(in_host_memory=in_host_memory)
     monkeypatch.setattr(module, "this_device", lambda: device)
+    monkeypatch.setattr(module, "LoadedModel", str)
+    compared: list[Any] = []
+    worker.steps.check_alike = compared.append
     worker.steps.set_weights = lambda *given: setattr(worker.steps, "weights", given)
     worker.set_weights("model")
     scales = "model", "int8", {"dtype": "float32", "max_model_len": 21}
-    assert worker.steps.weights == ("model", scales)
+    assert worker.steps.weights == ("model", scales) and compared == []
     assert gathered == [worker.steps.weights] * in_host_memory
+    worker.set_weights(lambda: "read")  # in the process that has the device
+    assert worker.steps.weights[0] == "read" and compared == ["read"]
 
 
 def test_what_is_compiled_ahead_and_measured(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +229,7 @@ def test_log_probabilities_come_to_the_host_if_one_request_wants_them(
 
 
 def test_prompts_and_states_come_whole(worker: Any) -> None:
-    states = PooledStates(jnp.ones((4, 2)), 2 * jnp.ones((4, 2)), 3 * jnp.ones((8, 2)))
+    states = PooledStates(*(i * jnp.ones((4, 2)) for i in (1, 4, 2)), 3 * jnp.ones((8, 2)))
     output = StepOutput(sampled=sampled(10), prompt=sampled(20), pooled=states)
     worker.steps.outputs += [output] * 2
     for of_tokens in (False, True):
@@ -233,6 +238,7 @@ def test_prompts_and_states_come_whole(worker: Any) -> None:
         found = worker.collect(ticket)
         np.testing.assert_array_equal(found.prompt.ranks, sampled(20).ranks)
         np.testing.assert_array_equal(found.hidden.total, states.total)
+        np.testing.assert_array_equal(found.hidden.first, states.first)
         np.testing.assert_array_equal(found.hidden.last, states.last)
         if of_tokens:
             np.testing.assert_array_equal(found.hidden.tokens, states.tokens)

@@ -47,6 +47,16 @@ class Clock:
         }
 
 
+def text_of(request):
+    """A text of as many words as the prompt has tokens: see `benchmarks/encoders.py`."""
+    return " ".join(f"w{token}" for token in request["prompt"])
+
+
+def vector_as_tokens(vector):
+    """The first numbers of an embedding, in thousandths, in the place of tokens."""
+    return [round(1000 * float(number)) for number in vector[:8]]
+
+
 def serve(load):
     """Answers passes until stdin ends.
 

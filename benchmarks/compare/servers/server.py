@@ -25,7 +25,7 @@ class Kind:
     """How a server is started.
 
     Attributes:
-        peer: of `environments.PEERS`: whose Python runs it.
+        peer: name of the peer in `environments.PEERS` whose Python runs it.
         command: (Python, settings, port) -> command.
         environment: variables beside those of this process.
     """

@@ -17,7 +17,7 @@ class Card:
 
     Attributes:
         bytes_per_s: The better of reading and of copying, so that the bound is not flattering.
-        flops_per_s: Of a large product in bfloat16.
+        flops_per_s: Floating-point operations a second of a large product in bfloat16.
     """
 
     bytes_per_s: float

@@ -72,8 +72,8 @@ class Scale:
         step_tokens: `max_num_batched_tokens`, and the prompt of the prefill measurement.
         prompt: Tokens of a prompt where its length does not matter, and of one that comes alone.
         output: Tokens decoded by the single stream.
-        rounds: Of whatever is repeated.
-        steps: Of one round of decoding.
+        rounds: How often whatever is repeated is measured.
+        steps: Number of steps in one round of decoding.
         steady_s: Seconds at `running` sequences.
         replay_s: Seconds of replaying one step, a round.
         all_steps: Whether the profile and the options look at all kinds of steps.

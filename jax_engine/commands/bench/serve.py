@@ -6,12 +6,12 @@
 TTFT is the time to the first token, TPOT the time for each token behind it, ITL the time between
 two events of a stream, E2EL the time to the last token. The normalized latency (the paper's) is the
 mean of E2EL over output tokens. Goodput counts only requests within the limits. An unmeasured
-request goes first. OPENAI_API_KEY is sent if it is set.
+request goes first. The server's key is --api-key or JAX_ENGINE_API_KEY; VLLM_API_KEY and
+OPENAI_API_KEY count too.
 """
 
 import argparse
 import json
-import os
 from datetime import UTC, datetime
 from math import isinf
 from pathlib import Path
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from jax_engine.commands.api_keys import NAMES, client_key
 from jax_engine.commands.bench import datasets
 from jax_engine.commands.bench.benchmark_request import (
     BenchmarkRequest,
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=8000, help="(%(default)s)")
     add("--endpoint", metavar="PATH", help="(the backend's: /v1/completions or chat/completions)")
     add("--model", metavar="NAME", help="(the first that the server lists)")
+    add("--api-key", metavar="KEY", help=f"or a variable: {NAMES} or OPENAI_API_KEY")
     add("--tokenizer", metavar="MODEL", help="path or name that tokens are counted with (--model)")
     datasets.add_arguments(parser, ("random", "sharegpt", "custom"))
     add = parser.add_argument_group("the load").add_argument
@@ -138,7 +140,7 @@ async def _measure(
 
     base = _base_url(args)
     backend = "openai" if args.backend == "vllm" else args.backend
-    key = os.environ.get("OPENAI_API_KEY")
+    key = client_key(args.api_key, "OPENAI_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with Client(Target(base, ""), max_concurrency=1) as asker:
         card = {} if args.model and args.tokenizer else await _card(asker, base, headers)

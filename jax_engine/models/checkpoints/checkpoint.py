@@ -1,7 +1,7 @@
 """Opens a checkpoint: its configuration, and its tensors, checked against the configuration.
 
-The configuration is config.json of a directory, or the metadata of a GGUF file. That the tensors
-are those of the model is checked before any is read.
+The configuration is config.json or params.json of a directory, or the metadata of a GGUF file. That
+the tensors are those of the model is checked before any is read.
 
 Checkpoints of a bare decoder have names without the first part: "wte.weight" of GPT-2. Transformers
 saves a decoder without its head so, and reads it as the model with its head. Published checkpoints
@@ -13,17 +13,28 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jax_engine.config.engine_config import DEQUANTIZED, W8A8, HfOverrides
+from jax_engine.config.engine_config import (
+    DEQUANTIZED,
+    W8A8,
+    ConfigFormat,
+    HfOverrides,
+    LoadFormat,
+)
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.models.checkpoints.cache_scales import SCALES
 from jax_engine.models.checkpoints.file_schema import checked, read_json
+from jax_engine.models.checkpoints.files_source import FilesSource
 from jax_engine.models.checkpoints.gguf import open_gguf
+from jax_engine.models.checkpoints.mistral_names import MistralNames
+from jax_engine.models.checkpoints.mistral_params import read_fields
+from jax_engine.models.checkpoints.old_names import with_present_names
+from jax_engine.models.checkpoints.quantization.method import RawSource
 from jax_engine.models.checkpoints.quantization.quantized_source import open_quantized
-from jax_engine.models.checkpoints.safetensors_loader import SafetensorsSource
+from jax_engine.models.checkpoints.weight_layouts import MISTRAL
 from jax_engine.models.families.hf_config import token_ids
 from jax_engine.models.hf_fields import overridden
 from jax_engine.models.hf_schemas import GenerationFields
@@ -48,11 +59,14 @@ def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
 
 
 def read_config(
-    source: Path, gguf: "GgufFile | None", hf_overrides: HfOverrides | None
+    source: Path,
+    gguf: "GgufFile | None",
+    hf_overrides: HfOverrides | None,
+    config_format: ConfigFormat = "auto",
 ) -> ModelConfig:
     """ModelConfig of a directory, or of an open GGUF file. Raises ConfigError or WeightsError."""
     if gguf is None:
-        return read_hf_config(source, hf_overrides)
+        return read_hf_config(source, hf_overrides, config_format)
     if hf_overrides:
         raise ConfigError(f"hf_overrides need a config.json, but {source} is a GGUF file.")
     from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
@@ -60,13 +74,19 @@ def read_config(
     return config_from_gguf(gguf)
 
 
-def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> ModelConfig:
-    """ModelConfig of a directory in Hugging Face layout. Raises ConfigError or WeightsError.
+def read_hf_config(
+    directory: Path,
+    hf_overrides: HfOverrides | None = None,
+    config_format: ConfigFormat = "auto",
+) -> ModelConfig:
+    """ModelConfig of a directory. Raises ConfigError or WeightsError.
 
     Adds the end-of-sequence ids of generation_config.json, where chat models list several.
     """
-    config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
-    config = dataclasses.replace(config, pooling=recipe_of_directory(directory))
+    fields = read_fields(directory, config_format)
+    config = config_from_hf(overridden(fields, hf_overrides))
+    recipe = recipe_of_directory(directory, "CLS" if config.spec.is_encoder else "LAST")
+    config = dataclasses.replace(config, pooling=recipe)
     generation = directory / "generation_config.json"
     if not os.path.lexists(generation):  # a link to nothing is a broken file
         return config
@@ -117,7 +137,8 @@ _HINTS = {
     r"(^|\.)(v|value)_?head\.": "is of a value head of reinforcement learning, which generation "
     "does not use: save the model without it",
     r"(^|\.)(tok_embeddings|attention\.w[qkvo]|feed_forward\.w\d)\.": "is named as in Meta's or "
-    "Mistral's own code: give the model in Hugging Face layout",
+    "Mistral's own code: name the files as they do (consolidated.safetensors and params.json), or "
+    "give the model in Hugging Face layout",
     r"(^|\.)(score|classifier)\.": "is of a head for scores: config.json's architectures should "
     "end in ForSequenceClassification or ForTokenClassification",
     r"vis(ual|ion)|image|audio": "is of a part for images or sound: only text models are read",
@@ -160,6 +181,8 @@ def check_tensors(
     _check_shapes(source, wanted)
     extra = range(num_layers, num_layers + extra_layers)
     ignored = tuple(f"{start}{layer}." for start in starts for layer in extra)
+    if extra:
+        ignored += NAMED_APART
     unexpected = {name for name in set(needed) - set(wanted) if not name.startswith(ignored)}
     if unexpected:
         raise WeightsError(
@@ -210,6 +233,8 @@ def _check_shapes(source: TensorSource, wanted: Mapping[str, Shape]) -> None:
 
 
 HEAD = "lm_head"
+# What guesses further tokens, in checkpoints that do not number it as layers.
+NAMED_APART = ("model.mtp_",)
 # What old checkpoints hold although it follows from the configuration: frequencies and masks.
 DERIVED: tuple[str, ...] = (
     "rotary_emb.inv_freq",
@@ -217,6 +242,30 @@ DERIVED: tuple[str, ...] = (
     ".attn.masked_bias",
     ".attention.bias",
     ".attention.masked_bias",
+)
+KINDS = ("weight", "bias")
+# What encoders were trained with, and no embedding needs: heads that guess tokens or sentences.
+OF_PRETRAINING: tuple[str, ...] = (
+    "embeddings.position_ids",
+    *(
+        f"{module}.{kind}"
+        for module in (
+            "pooler.dense",
+            "predictions.transform.dense",
+            "predictions.transform.LayerNorm",
+            "predictions.decoder",
+            "cls.seq_relationship",
+            "lm_head.dense",
+            "lm_head.layer_norm",
+            "lm_head.decoder",
+            "head.dense",
+            "head.norm",
+            "decoder",
+        )
+        for kind in KINDS
+    ),
+    "predictions.bias",
+    "lm_head.bias",
 )
 
 
@@ -235,9 +284,18 @@ def tensor_source(path: Path) -> TensorSource:
 
 
 def open_source(
-    path: Path, gguf: "GgufFile | None", config: ModelConfig, quantization: str | None = None
+    path: Path,
+    gguf: "GgufFile | None",
+    config: ModelConfig,
+    quantization: str | None = None,
+    *,
+    load_format: LoadFormat = "auto",
+    config_format: ConfigFormat = "auto",
 ) -> TensorSource:
     """The tensors of an open GGUF file, or of a directory.
+
+    Args:
+        load_format, config_format: which files of a directory are read, as in `EngineConfig`.
 
     Raises:
         ConfigError: The checkpoint was not quantised by this method.
@@ -245,7 +303,8 @@ def open_source(
     """
     if gguf is None:
         wanted = None if quantization in (DEQUANTIZED, W8A8) else quantization
-        return open_quantized(SafetensorsSource(path), read_json(path / "config.json"), wanted)
+        fields = read_fields(path, config_format)
+        return open_quantized(open_files(path, fields, load_format), fields, wanted)
     if quantization not in (None, DEQUANTIZED, W8A8, "gguf"):
         raise ConfigError(f"quantization={quantization!r}, but {path} is a GGUF file.")
     from jax_engine.models.checkpoints.gguf.gguf_source import GgufSource
@@ -253,16 +312,32 @@ def open_source(
     return GgufSource(gguf, config)
 
 
+def open_files(
+    directory: Path, fields: Mapping[str, Any], load_format: LoadFormat = "auto"
+) -> RawSource:
+    """The tensors of a directory as they are stored, by Hugging Face's names. Raises WeightsError.
+
+    Args:
+        fields: those of config.json, or of params.json in the same words.
+    """
+    files = FilesSource(directory, load_format)
+    return MistralNames(files, fields) if files.layout is MISTRAL else with_present_names(files)
+
+
 def checked_tensors(
     source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
 ) -> CheckedTensors:
     ignored, declared = DERIVED + SCALES, config.weights
+    own = list(SUFFIXES)
     if config.head is not None:
-        ignored += SUFFIXES
+        own += [f"{name}.{kind}" for name in config.head.layers.modules for kind in KINDS]
+        ignored += tuple(own)
+    if config.spec.is_encoder:
+        ignored += OF_PRETRAINING
     heads = _names(declared[HEAD]) if HEAD in declared else []
     if config.spec.tied:  # some checkpoints store it once more
         ignored += tuple(name for name in heads if name.endswith("weight"))
-    source = with_first_part(source, _names(declared["embed"])[0], {*heads, *SUFFIXES})
+    source = with_first_part(source, _names(declared["embed"])[0], {*heads, *own})
     transforms = transforms_of(leaves, declared)
     check_tensors(
         source,
@@ -278,4 +353,4 @@ def checked_tensors(
 def _names(declared: Declaration) -> list[str]:
     """The tensors of the weight and of the bias of a module."""
     found = transform_of(declared).templates()
-    return [name.replace("{kind}", kind) for name in found for kind in ("weight", "bias")]
+    return [name.replace("{kind}", kind) for name in found for kind in KINDS]

@@ -88,7 +88,7 @@ def checked[T](
         error: The type of error to raise.
 
     Raises:
-        JaxEngineError: Of type `error`, with the file, the field, its value and what is expected.
+        JaxEngineError: An `error`, with the file, the field, its value and what is expected.
     """
     try:
         return msgspec.convert(raw, schema)

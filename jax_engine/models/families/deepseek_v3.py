@@ -3,6 +3,8 @@
 The layers for multi-token prediction that a checkpoint has behind the others are not used.
 """
 
+from typing import Protocol
+
 from jax_engine.model_spec import ModelSpec, RouterSpec
 from jax_engine.models.checkpoints.file_schema import Positive, Size
 from jax_engine.models.families import deepseek_v2
@@ -33,7 +35,24 @@ def specification(fields: Fields) -> ModelSpec:
     return deepseek_v2.routed(fields, router_of(fields), deepseek_v2.sparse_layers(fields))
 
 
-def router_of(fields: Fields) -> RouterSpec:
+class RouterFields(Protocol):
+    """What the router is made of."""
+
+    @property
+    def n_routed_experts(self) -> int: ...
+    @property
+    def num_experts_per_tok(self) -> int: ...
+    @property
+    def norm_topk_prob(self) -> bool | None: ...
+    @property
+    def routed_scaling_factor(self) -> float: ...
+    @property
+    def n_group(self) -> int | None: ...
+    @property
+    def topk_group(self) -> int | None: ...
+
+
+def router_of(fields: RouterFields) -> RouterSpec:
     """Sigmoid scores; a group is as good as its two best experts."""
     return RouterSpec(
         fields.n_routed_experts,

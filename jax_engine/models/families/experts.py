@@ -66,7 +66,7 @@ def expert_weights(
 
     Args:
         prefix: what their names begin with; {expert} is the number.
-        names: of gate, up and down.
+        names: names of gate, up and down.
     """
     if not spec.experts:  # the dense layers at the front are all that there are
         return {}

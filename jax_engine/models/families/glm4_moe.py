@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
+from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec
 from jax_engine.models.checkpoints.file_schema import Positive, Size
-from jax_engine.models.families import llama
+from jax_engine.models.families import deepseek_v3, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts
 from jax_engine.models.families.hf_config import partial_factor
@@ -39,21 +39,11 @@ def specification(fields: Fields) -> ModelSpec:
         llama.specification(fields, partial_factor(fields, 0.5)),
         attention={"output_bias": False, "head_norm": norm},
     )
-    router = RouterSpec(
-        fields.n_routed_experts,
-        fields.num_experts_per_tok,
-        "sigmoid",
-        renormalise=fields.norm_topk_prob,
-        scaling=fields.routed_scaling_factor,
-        selection_bias=True,
-        groups=fields.n_group,
-        top_groups=fields.topk_group,
-    )
     expert = dataclasses.replace(llama.mlp_of(fields), width=fields.moe_intermediate_size)
     shared = dataclasses.replace(expert, width=expert.width * fields.n_shared_experts)
     layers = range(fields.num_hidden_layers)
     sparse = [layer >= fields.first_k_dense_replace for layer in layers]
-    return with_experts(plain, ExpertsSpec(router, expert, shared), sparse)
+    return with_experts(plain, ExpertsSpec(deepseek_v3.router_of(fields), expert, shared), sparse)
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

@@ -1,5 +1,7 @@
 """GLM-4.7-Flash: DeepSeek V3's layers, and a list that says which of them are dense."""
 
+from collections.abc import Sequence
+
 from jax_engine.errors import ConfigError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.checkpoints.file_schema import Positive, Size
@@ -30,13 +32,18 @@ class Fields(deepseek_v3.Fields, frozen=True):
 def specification(fields: Fields) -> ModelSpec:
     """V3's layers; those that `mlp_layer_types` calls sparse have experts."""
     require(fields, scoring_func="sigmoid", topk_method="noaux_tc", rope_interleave=True)
-    types, sparse = fields.mlp_layer_types, deepseek_v2.sparse_layers(fields)
+    types, with_experts = fields.mlp_layer_types, deepseek_v2.sparse_layers(fields)
     if types is not None:
-        unknown = [one for one in types if one not in (DENSE, SPARSE)]
-        if unknown or len(types) != fields.num_hidden_layers:
-            raise ConfigError(
-                f"{FILE}: mlp_layer_types must be {DENSE!r} or {SPARSE!r} for each of the "
-                f"{fields.num_hidden_layers} layers, got {len(types)} of {sorted(set(types))}."
-            )
-        sparse = [one == SPARSE for one in types]
-    return deepseek_v2.routed(fields, deepseek_v3.router_of(fields), sparse)
+        with_experts = sparse(types, fields.num_hidden_layers)
+    return deepseek_v2.routed(fields, deepseek_v3.router_of(fields), with_experts)
+
+
+def sparse(types: Sequence[str], num_layers: int) -> list[bool]:
+    """Whether each layer has experts. Raises ConfigError for another type, or too few of them."""
+    unknown = [one for one in types if one not in (DENSE, SPARSE)]
+    if unknown or len(types) != num_layers:
+        raise ConfigError(
+            f"{FILE}: mlp_layer_types must be {DENSE!r} or {SPARSE!r} for each of the "
+            f"{num_layers} layers, got {len(types)} of {sorted(set(types))}."
+        )
+    return [one == SPARSE for one in types]

@@ -25,5 +25,6 @@ def specification(fields: Fields) -> ModelSpec:
         attention={"scale": fields.attention_multiplier},
         layer={"residual_factor": fields.residual_multiplier},
         embedding_factor=fields.embedding_multiplier,
+        scales_inputs=True,
         logits_factor=1 / fields.logits_scaling,
     )

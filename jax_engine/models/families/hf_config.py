@@ -10,7 +10,7 @@ from jax_engine.model_spec import Activation, RopeConfig, RopeType
 from jax_engine.models.hf_schemas import RopeFields
 
 FILE = "config.json"
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 _ROPE_NAMES = {"default": "none", None: "none", "su": "longrope"}
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -182,13 +182,16 @@ def windows_of(
     return each[0] if len(set(each)) == 1 else each
 
 
-def check_layer_types(layer_types: Sequence[str], num_layers: int | None = None) -> None:
+def check_layer_types(
+    layer_types: Sequence[str],
+    num_layers: int | None = None,
+    known: Sequence[str] = (SLIDING, FULL),
+) -> None:
     """Raises ConfigError, as `windows_of` does; `num_layers` None: any number of them."""
-    unknown = [one for one in layer_types if one not in (SLIDING, FULL)]
+    unknown = [one for one in layer_types if one not in known]
     if unknown:
-        raise ConfigError(
-            f"{FILE}: layer_types {unknown[0]!r} is not supported; known: {SLIDING!r}, {FULL!r}."
-        )
+        listed = ", ".join(map(repr, known))
+        raise ConfigError(f"{FILE}: layer_types {unknown[0]!r} is not supported; known: {listed}.")
     if num_layers is not None and len(layer_types) != num_layers:
         raise ConfigError(
             f"{FILE}: layer_types has {len(layer_types)} layers, num_hidden_layers {num_layers}."

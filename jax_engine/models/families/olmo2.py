@@ -28,9 +28,20 @@ def behind(spec: ModelSpec) -> ModelSpec:
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
     """Llama's names, with OLMo's for the norms."""
     layer = "model.layers.{layer}"
-    return llama.weights(spec) | {
-        "layers.attention_output_norm": f"{layer}.post_attention_layernorm.{{kind}}",
-        "layers.mlp_output_norm": f"{layer}.post_feedforward_layernorm.{{kind}}",
-        "layers.attention.q_norm": Flat(f"{layer}.self_attn.q_norm.{{kind}}"),
-        "layers.attention.k_norm": Flat(f"{layer}.self_attn.k_norm.{{kind}}"),
+    return (
+        llama.weights(spec)
+        | head_norms()
+        | {
+            "layers.attention_output_norm": f"{layer}.post_attention_layernorm.{{kind}}",
+            "layers.mlp_output_norm": f"{layer}.post_feedforward_layernorm.{{kind}}",
+        }
+    )
+
+
+def head_norms() -> dict[str, Declaration]:
+    """The norms of queries and keys, whose heads are stored as one vector."""
+    attention = "model.layers.{layer}.self_attn"
+    return {
+        "layers.attention.q_norm": Flat(f"{attention}.q_norm.{{kind}}"),
+        "layers.attention.k_norm": Flat(f"{attention}.k_norm.{{kind}}"),
     }

@@ -2,11 +2,11 @@
 
 from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
 from jax_engine.models.checkpoints.file_schema import Positive, Size
-from jax_engine.models.families import llama, qwen2_moe
+from jax_engine.models.families import llama, olmo2, qwen2_moe
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
 from jax_engine.models.hf_schemas import LlamaFields
-from jax_engine.weights.transforms import Declaration, Flat
+from jax_engine.weights.transforms import Declaration
 
 
 class Fields(LlamaFields, frozen=True):
@@ -34,8 +34,4 @@ def specification(fields: Fields) -> ModelSpec:
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
     """Llama's names, and those of the experts and of the norms of heads."""
-    attention = "model.layers.{layer}.self_attn"
-    norms: dict[str, Declaration] = {
-        f"layers.attention.{name}_norm": Flat(f"{attention}.{name}_norm.{{kind}}") for name in "qk"
-    }
-    return llama.weights(spec) | qwen2_moe.names(spec) | norms
+    return llama.weights(spec) | qwen2_moe.names(spec) | olmo2.head_norms()

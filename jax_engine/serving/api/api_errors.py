@@ -25,6 +25,7 @@ from jax_engine.errors import (
     RequestTooLargeError,
 )
 from jax_engine.serving.api.request_fields import MAX_DEPTH
+from jax_engine.serving.parsers.parser_base import ParserFailedError
 
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
@@ -129,6 +130,8 @@ def api_error(
         return ApiError(400, message, param=param, code=code)
     if isinstance(error, EngineDeadError):
         return ApiError(500, "the engine has ended: no request can be answered", code="engine_dead")
+    if isinstance(error, ParserFailedError):
+        return ApiError(500, str(error), code="parser_failed")
     if isinstance(error, JaxEngineError):
         logger.error("a request failed: %s", error)
         return ApiError(500, "a step failed with this request: the server's log says why")

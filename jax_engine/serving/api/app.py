@@ -68,7 +68,13 @@ def make_app(service: Service) -> FastAPI:
     """The server without a port."""
     errors: dict[int | str, Any] = {"4XX": ERROR_DOCUMENT, "5XX": ERROR_DOCUMENT}
     settings = service.settings
-    app = FastAPI(title="jax-engine", redoc_url=None, version=_version(), responses=errors)
+    app = FastAPI(
+        title="jax-engine",
+        redoc_url=None,
+        version=_version(),
+        responses=errors,
+        openapi_url="/openapi.json" if settings.has_docs else None,  # without it, no /docs either
+    )
     add_error_handlers(app)
     app.add_exception_handler(ClientDisconnected, _client_closed)
     _add_models(app, service)
@@ -87,8 +93,9 @@ def make_app(service: Service) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
-            allow_methods=["*"],
-            allow_headers=["*"],
+            allow_methods=settings.allowed_methods,
+            allow_headers=settings.allowed_headers,
+            allow_credentials=settings.allow_credentials,
         )
     app.add_middleware(ExpectGuard)
     app.add_middleware(StaggeredStart)
@@ -97,6 +104,8 @@ def make_app(service: Service) -> FastAPI:
     if settings.root_path:
         app.add_middleware(RootPath, prefix=settings.root_path)
     app.add_middleware(Slashes)
+    for one in settings.middleware:
+        app.user_middleware.insert(0, one)  # the first of the list is the outermost
     return app
 
 
@@ -193,6 +202,7 @@ def _add_invocations(app: FastAPI, service: Service) -> None:
     of_head: dict[str | None, Any] = {
         "classify": (ClassifyRequest, classify),
         "token_classify": (PoolingRequest, pool),
+        "token_embed": (PoolingRequest, pool),
     }
     pooled = of_head.get(service.llm.head_task, (EmbeddingRequest, embed))
     ways: dict[str, Any] = {  # the first whose field the body has

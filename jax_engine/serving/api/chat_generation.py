@@ -61,6 +61,8 @@ class ChatGeneration:
             prompt["prompt"],
             keeps_special=not params.skip_special_tokens,
             include_reasoning=request.include_reasoning,
+            request=request,
+            prompt_ids=prompt["prompt_token_ids"],
         )
         params.structured_outputs = plan.grammar
         params.skip_special_tokens = params.skip_special_tokens and not plan.shows_special
@@ -92,7 +94,7 @@ class ChatGeneration:
             turn = self._turns[sample.index] = self.plan.new_turn()
         reason = sample.finish_reason
         cut = reason != "stop" or isinstance(sample.stop_reason, str)
-        return turn.take(sample.text, ended=reason is not None, cut=cut)
+        return turn.take(sample.text, ended=reason is not None, cut=cut, token_ids=sample.token_ids)
 
     def finish_reason(self, sample: CompletionOutput) -> str | None:
         """How a sample ended, once it was read; None: it has not."""

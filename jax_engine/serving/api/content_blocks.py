@@ -19,8 +19,8 @@ class Block:
     Attributes:
         index: its number in the turn.
         text: what it holds so far; of a call, its arguments.
-        id, name: of a call.
-        logprobs: of the tokens of a text.
+        id, name: a call's id, and the name of its function.
+        logprobs: log-probabilities of a text's tokens.
         ended: whether the model was done with it.
     """
 

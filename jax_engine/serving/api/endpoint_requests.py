@@ -20,10 +20,13 @@ class CompletionRequest(SamplingRequest):
 
     Attributes:
         prompt: text, token ids, or a list of either.
+        prompt_embeds: a tensor in place of a prompt, as base64 of what `torch.save` writes, or a
+            list of these. They come before `prompt`, if there is one, too.
         max_tokens: None: the model's default, or 16. 0 only with `echo`.
     """
 
-    prompt: Any
+    prompt: Any = None
+    prompt_embeds: Any = None
     echo: bool = False
     logprobs: int | None = None
     max_tokens: int | None = None

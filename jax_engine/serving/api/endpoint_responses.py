@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
 from jax_engine.outputs import RequestOutput
+from jax_engine.serving.api.request_timings import Timings
 from jax_engine.serving.parsers.parser_base import CallDelta
 
 
@@ -200,6 +201,7 @@ class GenerationResponse[Choice](Struct):
     service_tier: Optional[str] = UNSET
     system_fingerprint: Optional[str] = UNSET
     kv_transfer_params: Optional[str] = UNSET
+    metrics: Optional[Timings] = UNSET
 
 
 def with_nulls[Content: Struct](content: Content) -> Content:

@@ -1,19 +1,25 @@
-"""The prompts of requests: one or many, text, token ids, or a conversation.
+"""The prompts of requests: one or many, text, token ids, embeddings, or a conversation.
 
 A conversation brings back what a model said before: its calls, the tools' answers, its reasoning.
 These are checked here where a template would ignore them.
 """
 
+import asyncio
+import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from jax_engine.checks import shown
+from jax_engine.engine.prompt_embeds import EmbedsForm, embeds_of
 from jax_engine.engine.prompts import chat_texts
+from jax_engine.models.checkpoints.pytorch.pytorch_file import read_tensor
 from jax_engine.serving.api.api_errors import invalid
-from jax_engine.serving.api.endpoint_requests import Chat
+from jax_engine.serving.api.endpoint_requests import Chat, ChatRequest
 from jax_engine.serving.api.request_fields import Request
-from jax_engine.serving.api.service import Service
+from jax_engine.serving.api.service import ServerSettings, Service
 
 MAX_PROMPTS = 2048
 
@@ -40,6 +46,48 @@ def _is_prompt(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(type(one) is int for one in value)
     return isinstance(value, str)
+
+
+def embeds_list(value: Any) -> list[str]:
+    """The texts of `prompt_embeds`, one or many; none if it is not given.
+
+    Raises:
+        ApiError: it is something else.
+    """
+    many = [] if value is None else [value] if isinstance(value, str) else value
+    name = "prompt_embeds"
+    if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
+        message = f"{name} must be base64 of a tensor, or a list of them, got {shown(value)}"
+        raise invalid(name, message)
+    if len(many) > MAX_PROMPTS:
+        raise invalid(name, f"{name} must hold at most {MAX_PROMPTS} prompts, got {len(many)}")
+    return many
+
+
+async def embeds_prompt(
+    service: Service, encoded: str, cache_salt: str | None = None
+) -> dict[str, Any]:
+    """A prompt for the engine of what `torch.save` writes, which a thread reads.
+
+    Raises:
+        InvalidRequestError: the engine takes no embeddings, or not these.
+    """
+    vectors = await asyncio.to_thread(_read_embeds, encoded, service.llm.embeds)
+    prompt = {"prompt_embeds": vectors}
+    return prompt if cache_salt is None else prompt | {"cache_salt": cache_salt}
+
+
+def _read_embeds(encoded: str, form: EmbedsForm | None) -> np.ndarray:
+    if form is None:
+        return embeds_of(None, form)  # it says why not
+    try:
+        tensor = read_tensor(base64.b64decode(encoded, validate=True))
+    except ValueError as error:
+        raise invalid(
+            "prompt_embeds",
+            f"prompt_embeds must be base64 of a tensor that torch.save wrote: {error}",
+        ) from None
+    return embeds_of(tensor, form)
 
 
 async def engine_prompt(
@@ -99,11 +147,7 @@ async def chat_prompt(
             "chat_template must not be given: this server does not run templates of its clients "
             "(it would if started with --trust-request-chat-template)",
         )
-    options = dict(chat.chat_template_kwargs or {})
-    if chat.documents is not None:
-        options["documents"] = chat.documents
-    if chat.reasoning_effort is not None:
-        options.setdefault("reasoning_effort", chat.reasoning_effort)
+    forbids = isinstance(chat, ChatRequest) and chat.tool_choice == "none"
     write = partial(
         chat_texts,
         service.tokenizer,
@@ -113,14 +157,26 @@ async def chat_prompt(
         chat_template=chat.chat_template or settings.chat_template,
         add_generation_prompt=chat.add_generation_prompt,
         continue_final_message=chat.continue_final_message,
-        tools=chat.tools,
-        chat_template_kwargs=options,
+        tools=None if forbids and settings.exclude_forbidden_tools else chat.tools,
+        chat_template_content_format=settings.content_format,
+        chat_template_kwargs=_template_options(chat, settings),
     )
     [text] = await service.encoder.beside(write)
     special = chat.add_special_tokens
     return await engine_prompt(
         service, text, add_special_tokens=special, any_length=any_length, room=room
     )
+
+
+def _template_options(chat: Chat, settings: ServerSettings) -> dict[str, Any]:
+    """The request's own options of the template, above those of the server."""
+    own = dict(chat.chat_template_kwargs or {})
+    if chat.documents is not None:
+        own["documents"] = chat.documents
+    if chat.reasoning_effort is not None:
+        effort = settings.reasoning_efforts.get(chat.reasoning_effort, chat.reasoning_effort)
+        own.setdefault("reasoning_effort", effort)
+    return {**settings.chat_template_kwargs, **own}
 
 
 _REASONING = ("reasoning", "reasoning_content")

@@ -35,10 +35,18 @@ class JsonSchema(Fields):
 
 
 class ResponseFormat(Fields):
-    """The form of the answer."""
+    """The form of the answer.
 
-    type: Literal["text", "json_object", "json_schema"]
+    Attributes:
+        structures, triggers: a structural tag, in vLLM's older form.
+        format: one in the newer form.
+    """
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchema | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+    format: dict[str, Any] | None = None
 
 
 class StructuredOutputs(Fields):
@@ -49,6 +57,7 @@ class StructuredOutputs(Fields):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: str | dict[str, Any] | None = None
 
 
 XArg = str | int | float
@@ -95,6 +104,7 @@ class SamplingFields(Request):
     cache_salt: str | None = None
     request_id: str | None = None
     num_speculative_tokens: int | None = None
+    thinking_token_budget: int | None = None
     vllm_xargs: dict[str, XArg | list[XArg]] | None = None
 
     def engine_names(self) -> dict[str, str]:
@@ -134,7 +144,10 @@ class SamplingRequest(SamplingFields):
         """As `Body.engine_names`."""
         if _of_format(self.response_format) is None:
             return super().engine_names()
-        return {"structured_outputs": "response_format.json_schema.schema"}
+        form = self.response_format
+        is_tag = form is not None and form.type == "structural_tag"
+        name = "response_format" if is_tag else "response_format.json_schema.schema"
+        return {"structured_outputs": name}
 
     @property
     def usage_at_end(self) -> bool:
@@ -249,10 +262,19 @@ def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:
 
 
 def _of_format(form: ResponseFormat | None) -> dict[str, Any] | None:
-    if form is None or form.type == "text":
+    if form is None:
+        return None
+    for name in ("structures", "triggers", "format"):
+        if form.type != "structural_tag" and getattr(form, name) is not None:
+            where = f"response_format.{name}"
+            message = f"{where} must only be given with type 'structural_tag', got {form.type!r}"
+            raise invalid(where, message)
+    if form.type == "text":
         return None
     if form.type == "json_object":
         return {"json_object": True}
+    if form.type == "structural_tag":
+        return {"structural_tag": form.model_dump(exclude_none=True)}
     if form.json_schema is None or form.json_schema.schema_ is None:
         raise invalid("response_format", "response_format.json_schema.schema is missing")
     return {"json": form.json_schema.schema_}

@@ -18,12 +18,13 @@ from fastapi import FastAPI
 
 from jax_engine.errors import ConfigError
 from jax_engine.serving.api.http_protocol import BoundedHead
+from jax_engine.serving.api.tls_files import TlsFiles
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.stat_loggers import log_stats
 
 logger = logging.getLogger("jax_engine")
 WATCH_S = 0.2
-# So long a server whose engine has ended still says so, before it ends too.
+# Seconds during which a server whose engine has died still answers 503, before it exits.
 LAST_WORDS_S = 3.0
 BACKLOG = 2048
 ACCEPT_AGAIN_S = 1.0
@@ -80,6 +81,17 @@ def _listens(path: str) -> bool:
         return client.connect_ex(path) == 0
 
 
+@contextmanager
+def ends_by_signal(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM are handled so; unlike uvicorn's, none is raised again at the end."""
+    handlers = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
+
+
 class _Server(uvicorn.Server):
     """The first SIGTERM or Ctrl-C drains; the second one ends at once."""
 
@@ -93,15 +105,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals while the server runs; unlike uvicorn's, none is raised again at the end."""
-        handlers = {
-            one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
+        """Signals while the server runs."""
+        with ends_by_signal(self.handle_exit):
             yield
-        finally:
-            for one, handler in handlers.items():
-                signal.signal(one, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to take in connections."""
@@ -153,6 +159,7 @@ def run(
     shutdown_timeout: float,
     *,
     tls: ssl.SSLContext | None = None,
+    log_level: str = "info",
     log_stats_interval: float | None = None,
     prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
@@ -160,6 +167,7 @@ def run(
 
     Args:
         tls: for HTTPS.
+        log_level: the level of the lines that uvicorn writes.
         log_stats_interval: seconds between two lines about what the engine does; None: none.
         prepare: done in the server's event loop before the first request is taken.
     """
@@ -169,6 +177,7 @@ def run(
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level=log_level,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
@@ -229,7 +238,12 @@ async def _until_dead(server: _Server, llm: AsyncLLM, shutdown_timeout: float) -
 
 
 def tls_context(
-    certfile: str | None, keyfile: str | None, ca_certs: str | None, cert_reqs: int
+    certfile: str | None,
+    keyfile: str | None,
+    ca_certs: str | None,
+    cert_reqs: int,
+    *,
+    ciphers: str | None = None,
 ) -> ssl.SSLContext | None:
     """The server's side of TLS; None without a certificate.
 
@@ -237,29 +251,29 @@ def tls_context(
         certfile: PEM: the server's certificate, and those between it and its root.
         keyfile: PEM: its key; None: it is in `certfile`.
         ca_certs: PEM: who vouches for clients.
+        ciphers: for TLS 1.2, as OpenSSL names them; None: its own choice.
         cert_reqs: as `ssl.VerifyMode`: 0: clients have no certificate; 1: they may; 2: they must.
 
     Raises:
         ConfigError: a file is not there, or not what it should be.
     """
     if certfile is None:
-        if keyfile or ca_certs or cert_reqs:
+        if keyfile or ca_certs or cert_reqs or ciphers:
             raise ConfigError("--ssl-certfile is missing, which the other --ssl flags need")
         return None
     if cert_reqs and ca_certs is None:
         raise ConfigError(f"--ssl-cert-reqs {cert_reqs} needs --ssl-ca-certs")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context, files = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), TlsFiles(certfile, keyfile, ca_certs)
     try:
-        context.load_cert_chain(certfile, keyfile, password=_no_password)
-        if ca_certs is not None:
-            context.load_verify_locations(ca_certs)
+        files.load(context)
     except (OSError, ValueError) as error:
-        files = ", ".join(filter(None, (certfile, keyfile, ca_certs)))
-        raise ConfigError(f"the certificate cannot be read ({files}): {error}") from error
+        paths = ", ".join(files.paths)
+        raise ConfigError(f"the certificate cannot be read ({paths}): {error}") from error
+    if ciphers is not None:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError as error:
+            message = f"--ssl-ciphers must name ciphers of OpenSSL, got {ciphers!r}"
+            raise ConfigError(message) from error
     context.verify_mode = ssl.VerifyMode(cert_reqs)
     return context
-
-
-def _no_password() -> str:
-    """In place of OpenSSL's, which asks at the terminal."""
-    raise ValueError("the key has a password: give one without")

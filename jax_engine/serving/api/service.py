@@ -3,30 +3,34 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.lora.adapter_templates import own_template
-from jax_engine.outputs import PoolingRequestOutput, RequestOutput
+from jax_engine.outputs import PoolingRequestOutput, RequestMetrics, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.api.api_errors import ApiError, invalid
 from jax_engine.serving.api.endpoint_requests import PooledRequest
 from jax_engine.serving.api.request_fields import Request
+from jax_engine.serving.api.request_timings import Timings
 from jax_engine.serving.api.sampling_fields import SamplingRequest, StreamOptions
 from jax_engine.serving.api.turn_parsing import TurnFormat
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.request_log import CLIENT_REQUEST, ClientRequest
 from jax_engine.serving.served_adapters import Adapters, LoRAModule
 from jax_engine.serving.text_encoder import TextEncoder
+from jax_engine.tokenization.chat_content import ContentFormat
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 MAX_NAMED = 20  # models that an error lists
@@ -40,11 +44,18 @@ class ServerSettings:
         names: what clients may call the model; the first one is its name in answers.
         lora_modules: adapters that are offered from the start.
         chat_template: Jinja, in place of the model's own.
+        content_format: how contents are given to the template; "auto": as it reads them.
+        chat_template_kwargs: options of the template for requests that do not say otherwise.
+        reasoning_efforts: what the template is told in place of a request's `reasoning_effort`.
+        exclude_forbidden_tools: whether templates are not told of tools if tool_choice is "none".
         trust_request_chat_template: whether requests may bring templates. A template can take any
             time and memory.
         tool_call_parser, reasoning_parser: how the model writes calls and reasoning, or "none";
             None: as its template tells.
         api_keys: a request must have one of them; none: no key is asked for.
+        allowed_origins: web pages that may use the server; `allowed_methods` and `allowed_headers`
+            are those of their requests, which may have cookies with `allow_credentials`.
+        has_docs: whether there are /docs and /openapi.json.
         max_body_bytes: longer requests are refused.
         max_waiting: how many requests may wait behind the `max_num_seqs` that run; None: any.
         max_samples: how many samples one request may ask for, over all its prompts.
@@ -53,16 +64,28 @@ class ServerSettings:
         request_id_headers: whether all answers have the header X-Request-Id.
         force_include_usage: whether each event of every stream says what was used.
         return_tokens_as_token_ids: whether all log-probabilities name tokens `token_id:5`.
+        per_request_metrics: whether answers tell the times of their request.
+        sse_keep_alive_s: seconds without an event after which a stream of completions or of a chat
+            says that it is alive; 0: it never does.
+        middleware: ASGI middleware of the user's own, each around those before it.
     """
 
     names: tuple[str, ...]
     lora_modules: tuple[LoRAModule, ...] = ()
     chat_template: str | None = None
+    content_format: ContentFormat = "auto"
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reasoning_efforts: Mapping[str, str] = field(default_factory=dict)
+    exclude_forbidden_tools: bool = False
     trust_request_chat_template: bool = False
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     api_keys: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    allowed_methods: tuple[str, ...] = ("*",)
+    allowed_headers: tuple[str, ...] = ("*",)
+    allow_credentials: bool = False
+    has_docs: bool = True
     max_body_bytes: int = 32 << 20
     max_waiting: int | None = None
     max_samples: int = 4096
@@ -71,6 +94,9 @@ class ServerSettings:
     request_id_headers: bool = False
     force_include_usage: bool = False
     return_tokens_as_token_ids: bool = False
+    per_request_metrics: bool = False
+    sse_keep_alive_s: float = 0.0
+    middleware: tuple[Middleware, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +134,14 @@ class Service:
     def encoder(self) -> TextEncoder:
         """Tokenises texts beside the event loop. Raises InvalidRequestError as `tokenizer`."""
         return self.llm.text_encoder()
+
+    def timings(
+        self, metrics: RequestMetrics, num_tokens: int, num_outputs: int
+    ) -> Timings | UnsetType | None:
+        """What an answer says of the times of its request; null if these are of several outputs."""
+        if not self.settings.per_request_metrics:
+            return UNSET
+        return Timings.of(metrics, num_tokens) if num_outputs == 1 else None
 
     @cached_property
     def turn_format(self) -> TurnFormat:
@@ -228,10 +262,10 @@ class Service:
         if keep == -1 and wanted is not None:
             keep = max(1, limit - max(1, wanted))
             params = replace(params, truncate_prompt_tokens=keep)
+        name = "prompt_embeds" if "prompt_embeds" in prompt else "prompt_token_ids"
         if side == "right" and keep is not None:
-            ids = prompt["prompt_token_ids"]
-            prompt["prompt_token_ids"] = ids[: limit - 1 if keep == -1 else keep]
-        count = len(prompt["prompt_token_ids"])
+            prompt[name] = prompt[name][: limit - 1 if keep == -1 else keep]
+        count = len(prompt[name])
         if keep is not None and keep > 0:
             count = min(count, keep)
         if wanted is not None and count + wanted > limit > count:

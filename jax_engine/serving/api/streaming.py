@@ -15,6 +15,9 @@ from starlette.types import Receive, Scope, Send
 from jax_engine.serving.api.api_errors import ApiError, api_error
 from jax_engine.serving.api.endpoint_responses import encode
 
+KEEP_ALIVE = object()
+"""In place of an event: a comment, by which a proxy sees that the connection is in use."""
+
 
 class ClientDisconnected(Exception):
     """The client has closed its connection: nobody reads an answer."""
@@ -104,11 +107,19 @@ async def merged[T](streams: Sequence[AsyncGenerator[T]]) -> AsyncGenerator[tupl
         await _end(tasks)
 
 
-async def event_stream(http: HttpRequest, events: AsyncGenerator[object]) -> Response:
+async def event_stream(
+    http: HttpRequest, events: AsyncGenerator[object], keep_alive_s: float = 0.0
+) -> Response:
     """A stream of events, which begins once there is a first one.
 
     An error before it has a status of its own. A later one is an event, the last but "[DONE]".
+
+    Args:
+        keep_alive_s: After so many seconds without an event the stream says that it is alive, in a
+            comment that clients skip. It may be the first thing said. 0: it never does.
     """
+    if keep_alive_s > 0:
+        events = kept_alive(events, keep_alive_s)
     first = await for_client(http, anext(events))
     return _EventStream(first, events)
 
@@ -132,6 +143,24 @@ async def with_errors[Event](
         if not begun:
             raise
         for event in as_events(api_error(error)):
+            yield event
+
+
+async def kept_alive(events: AsyncGenerator[object], interval_s: float) -> AsyncGenerator[object]:
+    """Events, and `KEEP_ALIVE` whenever none has come for so many seconds."""
+    async with aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                while not (await asyncio.wait({coming}, timeout=interval_s))[0]:
+                    yield KEEP_ALIVE
+            finally:
+                if not coming.done():
+                    await _end([coming])
+            try:
+                event = coming.result()
+            except StopAsyncIteration:
+                return
             yield event
 
 
@@ -188,4 +217,6 @@ def _named_line(event: dict[str, Any]) -> bytes:
 
 
 def _line(event: object) -> bytes:
+    if event is KEEP_ALIVE:
+        return b": keep-alive\n\n"
     return b"data: " + encode(event) + b"\n\n"

@@ -12,14 +12,31 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from jax_engine.checks import shown
+from jax_engine.config.reasoning_markers import Start, reasoning_of_template
 from jax_engine.errors import InvalidRequestError, need
+from jax_engine.guided.compiler import rule_of
+from jax_engine.guided.lark_grammar import Lark
 from jax_engine.sampling_params import StructuredOutputsParams
 from jax_engine.serving.api.api_errors import invalid
+from jax_engine.serving.api.endpoint_requests import ChatRequest
 from jax_engine.serving.parsers.json_tool_parsers import ArgumentsToolParser
-from jax_engine.serving.parsers.lark_grammar import Lark
-from jax_engine.serving.parsers.parser_base import Markers
-from jax_engine.serving.parsers.reasoning_parser import ReasoningStyle, Start
-from jax_engine.serving.parsers.reasoning_styles import REASONING, reasoning_of_template
+from jax_engine.serving.parsers.parser_base import CallReader, Markers, ReasoningReader
+from jax_engine.serving.parsers.plugin_classes import (
+    ChatCompletionRequest,
+    ChatCompletionToolsParam,
+    FunctionDefinition,
+    ReasoningParserManager,
+    ToolParserManager,
+)
+from jax_engine.serving.parsers.plugin_readers import (
+    PluginReasoningReader,
+    PluginStyle,
+    PluginTurn,
+    plugin_format,
+    wants_special,
+)
+from jax_engine.serving.parsers.reasoning_parser import ReasoningStyle
+from jax_engine.serving.parsers.reasoning_styles import REASONING
 from jax_engine.serving.parsers.tool_formats import (
     LIST_FORMAT,
     TOOL_FORMATS,
@@ -27,7 +44,6 @@ from jax_engine.serving.parsers.tool_formats import (
     ToolFormat,
     format_of_template,
 )
-from jax_engine.serving.parsers.tool_parser import ToolParser
 from jax_engine.serving.parsers.turn_parser import SpecialTokenFilter, TurnParser
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -149,7 +165,7 @@ class TurnFormat:
     Attributes:
         hidden: its special tokens, but for the markers of this turn_format.
         shows_special: whether a marker is a special token, so that texts must show them.
-        names: of the forms of calls and of reasoning, as the server's flags name them.
+        names: names of the forms of calls and of reasoning, as the server's flags have them.
     """
 
     calls: ToolFormat | None = None
@@ -169,12 +185,16 @@ class TurnFormat:
         """
         Args:
             template: the chat template, which tells what is not named.
-            calls: a name in TOOL_FORMATS, or "none".
-            reasoning: a name in REASONING, or "none".
+            calls: a name in TOOL_FORMATS or of a plugin, or "none".
+            reasoning: a name in REASONING or of a plugin, or "none".
         """
         form = TOOL_FORMATS.get(calls) if calls else format_of_template(template)
+        if calls in ToolParserManager.parsers:
+            form = plugin_format(calls, tokenizer)
         reasoning = reasoning or reasoning_of_template(template) or "none"
         style = REASONING.get(reasoning)
+        if reasoning in ReasoningParserManager.parsers:
+            style = PluginStyle.of(reasoning, tokenizer)
         markers = (form.markers if form else ()) + (style.markers if style else ())
         added = tokenizer.backend.get_added_tokens_decoder().values()
         special = {str(one.content) for one in added if one.special}
@@ -206,6 +226,8 @@ def plan_of(
     *,
     keeps_special: bool = False,
     include_reasoning: bool = True,
+    request: ChatRequest | None = None,
+    prompt_ids: Sequence[int] = (),
 ) -> TurnPlan:
     """
     Args:
@@ -213,6 +235,7 @@ def plan_of(
             there is no content, and the tool's grammar is the only one.
         prompt: the text before the turn.
         keeps_special: the request asks for special tokens in the text.
+        request, prompt_ids: for parsers of plugins.
 
     Raises:
         ApiError: a schema is invalid.
@@ -225,16 +248,54 @@ def plan_of(
     if guided or (grammar is not None and start != "closed"):
         grammar = _grammar(tokenizer, style, start, choice, form, grammar)
     special = turn_format.shows_special and (style is not None or choice.kind != "none")
+    plugin = form if form is not None and form.is_plugin else None
+    asked, shows_all = None, False
+    if plugin is not None or isinstance(style, PluginStyle):
+        asked = _plugin_request(request, choice)
+    if plugin is not None and asked is not None:
+        shows_all = wants_special(plugin.name, tokenizer, asked)
 
     def new_turn() -> TurnParser:
+        turn = None if asked is None else PluginTurn(asked, prompt_ids)
+        hides = special and not keeps_special and not shows_all
         return TurnParser(
-            SpecialTokenFilter(turn_format.hidden) if special and not keeps_special else None,
-            None if style is None else style.parser(start),
-            _reader(choice, form, guided=guided),
+            SpecialTokenFilter(turn_format.hidden) if hides else None,
+            _reasoning_reader(style, start, tokenizer, turn),
+            _reader(choice, form, turn, guided=guided),
             include_reasoning=include_reasoning,
+            plugin=turn,
         )
 
-    return TurnPlan(grammar, special, new_turn)
+    return TurnPlan(grammar, special or shows_all, new_turn)
+
+
+def _plugin_request(request: ChatRequest | None, choice: ToolChoice) -> ChatCompletionRequest:
+    """A request as the parsers of plugins see it."""
+    tools = [
+        ChatCompletionToolsParam(
+            function=FunctionDefinition(name=one.name, parameters=one.parameters)
+        )
+        for one in choice.tools
+    ]
+    if request is None:
+        return ChatCompletionRequest(tools=tools, tool_choice=choice.kind)
+    return ChatCompletionRequest(
+        messages=request.messages,
+        model=request.model,
+        tools=tools,
+        tool_choice=request.tool_choice,
+        stream=request.stream,
+        include_reasoning=request.include_reasoning,
+        chat_template_kwargs=request.chat_template_kwargs,
+    )
+
+
+def _reasoning_reader(
+    style: ReasoningStyle | None, start: Start, tokenizer: Tokenizer, turn: PluginTurn | None
+) -> ReasoningReader | None:
+    if isinstance(style, PluginStyle) and turn is not None:
+        return PluginReasoningReader(style.name, tokenizer, turn)
+    return None if style is None else style.parser(start)
 
 
 def _form(
@@ -255,13 +316,16 @@ def _form(
     return own, with_grammar and (strict or not choice.several or has_grammar)
 
 
-def _reader(choice: ToolChoice, form: ToolFormat | None, *, guided: bool) -> ToolParser | None:
+def _reader(
+    choice: ToolChoice, form: ToolFormat | None, turn: PluginTurn | None, *, guided: bool
+) -> CallReader | None:
     if choice.kind == "named" and form is None:
         return ArgumentsToolParser(choice.tools[0].name, guided=True)
     if form is None:
         return None
     tools = {tool.name: tool.parameters for tool in choice.tools}
-    return form.reader(form.new_id, guided=guided, several=choice.several, tools=tools)
+    more = {"turn": turn} if form.is_plugin else {}
+    return form.reader(form.new_id, guided=guided, several=choice.several, tools=tools, **more)
 
 
 def _grammar(
@@ -290,7 +354,7 @@ def _answer(
 ) -> str:
     if choice.kind == "none" or (choice.kind == "auto" and form is None):
         assert own is not None
-        return lark.output(own)
+        return rule_of(lark, own)
     tools = choice.tools
     if choice.kind == "auto":
         tools = tuple(t if t.strict else replace(t, parameters=_ANY) for t in tools)
@@ -302,7 +366,7 @@ def _answer(
     if choice.kind != "auto":
         return f"{lark.marker(form.marker)} {calls}" if form.marker else calls
     if own is not None:
-        return f"{lark.output(own)} | {lark.marker(form.marker) if form.marker else ''} {calls}"
+        return f"{rule_of(lark, own)} | {lark.marker(form.marker) if form.marker else ''} {calls}"
     if form.marker:
         return f"{lark.without(form.marker)} | {lark.up_to(form.marker)} {calls}"
     text = lark.terminal("/(\\s*[^{\\s](.|\\n)*)?/ & ~/\\s*<\\|python_tag\\|>(.|\\n)*/")

@@ -95,6 +95,7 @@ export class Chat {
       event.preventDefault();
       this.#send(1);
     });
+    byId("text").addEventListener("input", () => byId("missing").replaceChildren());
     for (const idea of IDEAS) {
       const button = make("button", "", idea);
       button.type = "button";
@@ -131,7 +132,9 @@ export class Chat {
 
   async #send(count) {
     const text = byId("text").value.trim();
-    if (!text || this.#calls.size || !this.#about) return;
+    if (this.#calls.size || !this.#about) return;
+    byId("missing").textContent = text ? "" : this.#missing(count);
+    if (!text) return byId("text").focus();
     byId("text").value = "";
     byId("welcome").hidden = true;
     this.#stop = new AbortController();
@@ -147,6 +150,12 @@ export class Chat {
     const said = answers[0].texts[0].data;
     if (said) this.#messages.push({ role: "assistant", content: said });
     else this.#messages.pop();
+  }
+
+  /** What an empty box asks for. */
+  #missing(count) {
+    const sent = count > 1 ? `, and ${count} requests with it are sent` : "";
+    return `Type a message first${sent}.`;
   }
 
   async #run(call) {

@@ -10,9 +10,10 @@ message to a function is a call: the parser of reasoning leaves it as it is for 
 
 from dataclasses import dataclass
 
-from jax_engine.serving.parsers.lark_grammar import Lark
+from jax_engine.config.reasoning_markers import Start
+from jax_engine.guided.lark_grammar import Lark
 from jax_engine.serving.parsers.parser_base import Markers, Reading
-from jax_engine.serving.parsers.reasoning_parser import ReasoningParser, ReasoningStyle, Start
+from jax_engine.serving.parsers.reasoning_parser import ReasoningParser, ReasoningStyle
 from jax_engine.serving.parsers.tool_parser import ToolParser, json_text
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
@@ -26,9 +27,6 @@ MAX_HEADER = 512  # letters, where a call is decided
 @dataclass(frozen=True)
 class HarmonyStyle(ReasoningStyle):
     """A prompt ends with `<|start|>assistant`, where a turn may begin with any channel."""
-
-    begin: str = f"{CHANNEL}analysis{MESSAGE}"
-    end: str = f"{CHANNEL}final{MESSAGE}"
 
     @property
     def markers(self) -> tuple[str, ...]:

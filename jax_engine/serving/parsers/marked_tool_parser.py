@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jax_engine.serving.parsers.parser_base import Markers, Reading
-from jax_engine.serving.parsers.tool_parser import SEPARATORS, ToolParser, json_text
+from jax_engine.serving.parsers.parser_base import Reading
+from jax_engine.serving.parsers.section_tool_parser import SectionMarkers, SectionToolParser
+from jax_engine.serving.parsers.tool_parser import json_text
 
 Parts = tuple[str, ...]
 
@@ -50,41 +51,19 @@ KIMI_K2 = CallMarkers(
 )
 
 
-class MarkedToolParser(ToolParser):
-    """Calls within a section, anywhere in the text; the section's own markers may be missing."""
+class MarkedToolParser(SectionToolParser):
+    """Calls whose arguments are JSON behind a name."""
 
     markers: CallMarkers
 
-    def _read(self) -> Reading[None]:
-        marks, begin, held = self.markers, "".join(self.markers.begin), ""
-        begins = Markers([marks.section, begin])
-        while mark := (yield from self.until(begins)):
-            held += mark
-            if mark == marks.section:
-                held += yield from self.space()
-                begun = yield from self.literal(begin)
-                if begun is None:
-                    self.emit(held)
-                    held = ""
-                    continue
-                held += begun
-            held = (yield from self._behind()) if (yield from self._call(held)) else ""
-
-    def _behind(self) -> Reading[str]:
-        """What stands behind a call, if another one follows; else it is emitted."""
-        marks, begin = self.markers, "".join(self.markers.begin)
-        held = yield from self.space(SEPARATORS)
-        if (yield from self.literal(marks.section_end)) is not None:
-            held = yield from self.space(SEPARATORS)
-        next_one = yield from self.literal(marks.section, begin)
-        if next_one is None:
-            self.emit(held)
-            return ""
-        self.give_back(next_one)
-        return held
+    @property
+    def section(self) -> SectionMarkers:
+        """As `SectionToolParser.section`."""
+        marks = self.markers
+        return SectionMarkers(marks.section, marks.section_end, "".join(marks.begin))
 
     def _call(self, held: str) -> Reading[bool]:
-        """Reads a call behind its first marker; if it is none, emits it, behind `held`."""
+        """As `SectionToolParser._call`."""
         named = yield from self.name()
         between = yield from self.literal("".join(self.markers.between))
         held += named + (between or "")

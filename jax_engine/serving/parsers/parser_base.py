@@ -6,9 +6,15 @@ after another. So it cannot matter how the text is cut into pieces.
 
 import re
 from abc import abstractmethod
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from jax_engine.errors import JaxEngineError
+
+
+class ParserFailedError(JaxEngineError, RuntimeError):
+    """A plugin's parser raised; its request is ended, and the server goes on."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,13 @@ class Turn(Protocol):
     Pieces of any size give, together, the same as the whole text at once.
     """
 
-    def take(self, text: str, *, ended: bool, cut: bool = False) -> TurnDelta:
+    def take(
+        self, text: str, *, ended: bool, cut: bool = False, token_ids: Sequence[int] = ()
+    ) -> TurnDelta:
         """
         Args:
             text: what is new.
+            token_ids: the tokens that came with it, for parsers of plugins.
             ended: whether nothing follows.
             cut: whether the end is not the model's own, so that a call may lack its arguments.
         """
@@ -55,6 +64,26 @@ class Turn(Protocol):
     @property
     def calls_tools(self) -> bool:
         """Whether a tool was called so far: then the turn ends with "tool_calls"."""
+
+
+class CallReader(Protocol):
+    """What reads the calls in a turn's text, once its reasoning is taken out."""
+
+    open: bool
+
+    @property
+    def num_calls(self) -> int:
+        """How many calls have begun."""
+
+    def take(self, text: str, *, ended: bool, cut: bool = False) -> tuple[str, list[CallDelta]]:
+        """What is new: content, and pieces of calls; the arguments are those of `Turn.take`."""
+
+
+class ReasoningReader(Protocol):
+    """What takes the reasoning out of a turn's text."""
+
+    def take(self, text: str, *, ended: bool) -> tuple[str, str]:
+        """What is new: reasoning and content."""
 
 
 type Reading[T] = Generator[None, str, T]

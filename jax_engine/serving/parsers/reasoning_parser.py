@@ -1,43 +1,15 @@
 """The parser of reasoning: what a model says between `<think>` and `</think>` before it answers."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from jax_engine.serving.parsers.lark_grammar import Lark
+from jax_engine.config.reasoning_markers import ReasoningMarkers, Start
+from jax_engine.guided.lark_grammar import Lark
 from jax_engine.serving.parsers.parser_base import Markers, Reading, StreamParser
-
-type Start = Literal["inside", "maybe", "closed"]
 
 
 @dataclass(frozen=True)
-class ReasoningStyle:
-    """How a model writes its reasoning.
-
-    Attributes:
-        inside: it begins with reasoning even if the prompt does not end with `begin`.
-        or_begin, or_end: other words for `begin` and `end`; "": there are none.
-        answer: what may stand around the answer; "": nothing does.
-    """
-
-    begin: str = "<think>"
-    end: str = "</think>"
-    inside: bool = False
-    or_begin: str = ""
-    or_end: str = ""
-    answer: str = ""
-    answer_end: str = ""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """The texts that may be special tokens."""
-        return tuple(filter(None, (self.begin, self.end, self.answer, self.answer_end)))
-
-    def start(self, prompt: str) -> Start:
-        """Whether a turn behind this prompt is inside of reasoning, or may begin it."""
-        last = prompt.rstrip()
-        if last.endswith(self.end):
-            return "closed"
-        return "inside" if self.inside or last.endswith(self.begin) else "maybe"
+class ReasoningStyle(ReasoningMarkers):
+    """How a model writes its reasoning: the markers, with the parser and the grammar of a turn."""
 
     def parser(self, start: Start) -> "ReasoningParser":
         """A parser of one turn."""

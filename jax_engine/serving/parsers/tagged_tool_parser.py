@@ -7,9 +7,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from jax_engine.serving.parsers.parser_base import Markers, Reading
+from jax_engine.serving.parsers.parser_base import Reading
 from jax_engine.serving.parsers.pythonic_tool_parser import python_value
-from jax_engine.serving.parsers.tool_parser import SEPARATORS, ToolParser, json_text
+from jax_engine.serving.parsers.section_tool_parser import SectionMarkers, SectionToolParser
+from jax_engine.serving.parsers.tool_parser import json_text
 
 
 @dataclass(frozen=True)
@@ -37,41 +38,21 @@ class CallTags:
     is_padded: bool = False
 
 
-class TaggedToolParser(ToolParser):
-    """Calls, anywhere in the text. One whose end is missing, or with an argument twice, is none."""
+class TaggedToolParser(SectionToolParser):
+    """Calls whose arguments have tags. One whose end is missing, or with an argument twice, is
+    none.
+    """
 
     tags: CallTags
 
-    def _read(self) -> Reading[None]:
-        tags, held = self.tags, ""
-        begins = Markers([tags.begin, tags.call])
-        while mark := (yield from self.until(begins)):
-            held += mark
-            if mark == tags.begin:
-                held += yield from self.space()
-                begun = (yield from self.literal(tags.call)) if tags.call else ""
-                if begun is None:
-                    self.emit(held)
-                    held = ""
-                    continue
-                held += begun
-            held = (yield from self._behind()) if (yield from self._call(held)) else ""
-
-    def _behind(self) -> Reading[str]:
-        """What stands behind a call, if another one follows; else it is emitted."""
+    @property
+    def section(self) -> SectionMarkers:
+        """As `SectionToolParser.section`."""
         tags = self.tags
-        held = yield from self.space(SEPARATORS)
-        if tags.close and (yield from self.literal(tags.end)) is not None:
-            held = yield from self.space(SEPARATORS)
-        following = yield from self.literal(*filter(None, (tags.begin, tags.call)))
-        if following is None:
-            self.emit(held)
-            return ""
-        self.give_back(following)
-        return held
+        return SectionMarkers(tags.begin, tags.end if tags.close else "", tags.call)
 
     def _call(self, held: str) -> Reading[bool]:
-        """Reads a call behind its first tag; if it is none, emits it, behind `held`."""
+        """As `SectionToolParser._call`."""
         tags = self.tags
         name = yield from self.name()
         named = (yield from self.literal(tags.named)) if tags.named else ""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_engine.guided.lark_grammar import Lark, quoted
 from jax_engine.serving.parsers.harmony_parsers import HARMONY, HarmonyToolParser
 from jax_engine.serving.parsers.json_tool_parsers import (
     FUNCTION_CALL,
@@ -23,7 +24,6 @@ from jax_engine.serving.parsers.json_tool_parsers import (
     Phi4MiniToolParser,
     XlamToolParser,
 )
-from jax_engine.serving.parsers.lark_grammar import Lark, quoted
 from jax_engine.serving.parsers.marked_tool_parser import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
@@ -43,6 +43,7 @@ from jax_engine.serving.parsers.mistral_tool_parser import (
     MistralToolParser,
     mistral_id,
 )
+from jax_engine.serving.parsers.parser_base import CallReader
 from jax_engine.serving.parsers.pythonic_tool_parser import (
     FUNCTION_CALLS,
     FUNCTION_CALLS_END,
@@ -56,7 +57,7 @@ from jax_engine.serving.parsers.tagged_tool_parser import (
     SeedOssToolParser,
     TaggedToolParser,
 )
-from jax_engine.serving.parsers.tool_parser import ToolParser, call_id, json_text
+from jax_engine.serving.parsers.tool_parser import call_id, json_text
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,16 @@ class ToolFormat:
         grammar: what follows the first marker, for some tools, one call or several; None: the
             form has no grammar.
         markers: texts that may be special tokens, and are read all the same.
+        is_plugin: whether its reader takes `turn`, too.
     """
 
     name: str
-    reader: type[ToolParser]
+    reader: Callable[..., CallReader]
     marker: str = ""
     grammar: Callable[[Lark, Sequence[Tool], bool], str] | None = None
     markers: tuple[str, ...] = ()
     new_id: Callable[[], str] = call_id
+    is_plugin: bool = False
 
 
 def _object(lark: Lark, tools: Sequence[Tool], arguments: str) -> str:

@@ -4,15 +4,18 @@ Special tokens come first: they are left out of a text that shows them only beca
 of them.
 """
 
+from collections.abc import Sequence
+
 from jax_engine.serving.parsers.parser_base import (
     CallDelta,
+    CallReader,
     Markers,
     Reading,
+    ReasoningReader,
     StreamParser,
     TurnDelta,
 )
-from jax_engine.serving.parsers.reasoning_parser import ReasoningParser
-from jax_engine.serving.parsers.tool_parser import ToolParser
+from jax_engine.serving.parsers.plugin_readers import PluginTurn
 
 
 class SpecialTokenFilter(StreamParser):
@@ -39,21 +42,30 @@ class SpecialTokenFilter(StreamParser):
 
 
 class TurnParser:
-    """Each of its readers reads what the one before leaves; None reads nothing."""
+    """Each of its readers reads what the one before leaves; None reads nothing.
+
+    Args:
+        plugin: what readers of plugins see beside the text.
+    """
 
     def __init__(
         self,
         special: SpecialTokenFilter | None,
-        reasoning: ReasoningParser | None,
-        calls: ToolParser | None,
+        reasoning: ReasoningReader | None,
+        calls: CallReader | None,
         *,
         include_reasoning: bool = True,
+        plugin: PluginTurn | None = None,
     ) -> None:
         self._special, self._reasoning, self._calls = special, reasoning, calls
-        self._include = include_reasoning
+        self._include, self._plugin = include_reasoning, plugin
 
-    def take(self, text: str, *, ended: bool, cut: bool = False) -> TurnDelta:
+    def take(
+        self, text: str, *, ended: bool, cut: bool = False, token_ids: Sequence[int] = ()
+    ) -> TurnDelta:
         """As `Turn.take`."""
+        if self._plugin is not None:
+            self._plugin.take(token_ids)
         if self._special is not None:
             text = self._special.take(text, ended=ended)
         reasoning, pieces = "", list[CallDelta]()

@@ -18,7 +18,7 @@ VOCABULARY = 61
 PROMPT = [(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(24)]
 ROWS = [0, 5, 11, 17, 23]  # tokens of the prompt whose logits are kept
 NUM_GREEDY = 20
-FILES = ("", "_latent", "_awkward")  # endings of the files' names
+FILES = ("", "_latent", "_awkward", "_recent", "_recent_awkward")  # endings of the files' names
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -26,7 +26,7 @@ def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
     numbers = np.random.RandomState(zlib.crc32(name.encode())).uniform(-1, 1, shape)
     if name.endswith("weight") and ("norm" in name or ".ln_" in name):
         return (1 + 0.3 * numbers).astype(np.float32)
-    return (0.35 * numbers).astype(np.float32)
+    return np.asarray(0.35 * numbers, np.float32)
 
 
 def cases() -> dict[str, dict[str, Any]]:

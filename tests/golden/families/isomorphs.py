@@ -82,6 +82,54 @@ def qwen(config: Config, tensors: Weights) -> Rewritten:
     )
 
 
+LING = {
+    "word_embeddings": "embed_tokens",
+    "attention.dense": "self_attn.o_proj",
+    "attention.query_layernorm": "self_attn.q_norm",
+    "attention.key_layernorm": "self_attn.k_norm",
+    "attention.query_key_value": "self_attn.query_key_value",
+    "mlp.gate.expert_bias": "mlp.gate.e_score_correction_bias",
+    "mlp.gate.": "block_sparse_moe.gate.",
+    "mlp.experts.": "block_sparse_moe.experts.",
+    ".gate_proj": ".w1",
+    ".up_proj": ".w3",
+    ".down_proj": ".w2",
+}
+_TO_LING = tuple((old, new) for new, old in LING.items())
+
+
+def bailing_moe(config: Config, tensors: Weights) -> Rewritten:
+    """Mixtral's weights of the chosen experts, which sum to one."""
+    fields = {
+        "architectures": ["BailingMoeForCausalLM"],
+        "model_type": "bailing_moe",
+        "num_experts": config["num_local_experts"],
+        "moe_intermediate_size": config["intermediate_size"],
+        "use_bias": False,
+        "norm_topk_prob": True,
+        "num_shared_experts": 0,
+    }
+    kept = {k: v for k, v in config.items() if k != "num_local_experts"}
+    return kept | fields, renamed(packed(tensors, "query_key_value"), *_TO_LING)
+
+
+def bailing_moe_v2(config: Config, tensors: Weights) -> Rewritten:
+    """GLM-4.5's fields that Ling names otherwise; only q, k and v have a bias."""
+    fields = {
+        "architectures": ["BailingMoeV2ForCausalLM"],
+        "model_type": "bailing_moe",
+        "num_experts": config["n_routed_experts"],
+        "num_shared_experts": config["n_shared_experts"],
+        "use_qkv_bias": config["attention_bias"],
+        "use_bias": False,
+        "score_function": "sigmoid",
+        "moe_router_enable_expert_bias": True,
+    }
+    gone = ("n_routed_experts", "n_shared_experts", "attention_bias")
+    kept = {k: v for k, v in config.items() if k not in gone}
+    return kept | fields, renamed(packed(tensors, "query_key_value"), *_TO_LING)
+
+
 def minicpm(config: Config, tensors: Weights) -> Rewritten:
     """MiniCPM's factors follow from other numbers than Granite's."""
     fields = {
@@ -100,6 +148,8 @@ def minicpm(config: Config, tensors: Weights) -> Rewritten:
 ISOMORPHS: dict[str, tuple[str, Callable[[Config, Weights], Rewritten]]] = {
     "aquila": ("llama", aquila),
     "baichuan": ("mistral_all", baichuan),
+    "bailing_moe": ("mixtral_one", bailing_moe),
+    "bailing_moe_v2": ("glm4_moe", bailing_moe_v2),
     "internlm": ("llama_one", internlm),
     "minicpm": ("granite_minicpm", minicpm),
     "qwen": ("qwen2_all", qwen),

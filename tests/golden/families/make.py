@@ -1,6 +1,7 @@
 """Asks PyTorch transformers what tiny checkpoints of all families answer; writes the goldens.
 
-Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs apart from the tests:
+Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs apart from the tests.
+This file and those that it imports keep to the syntax of Python 3.11:
 
     python3.11 -m venv /tmp/torch311
     /tmp/torch311/bin/pip install torch==2.13.0 transformers safetensors numpy
@@ -12,7 +13,6 @@ the differences; `python -m scripts.families` and `python -m scripts.figures` wr
 
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,21 @@ from safetensors.numpy import load_file, save_file
 
 from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, draw
 from tests.golden.families.first_cases import FIRST
+from tests.golden.families.recent_cases import MIXTURES
 from tests.golden.families.shapes import EXPERTS, SHAPES
 
 CASES = FIRST | SHAPES
-MODELS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+MODELS = {
+    "GPT2": "GPT2LMHeadModel",
+    "Gemma3Text": "Gemma3ForCausalLM",
+    "Llama4Text": "Llama4ForCausalLM",
+}
 # Of Falcon's two ways, "eager" adds ALiBi twice.
 ATTENTION = {"falcon_rw": "sdpa", "falcon_rw_awkward": "sdpa"}
-type ConfigOf = Callable[[Path, str], dict[str, Any]]  # of a folder, and the kind of its model
 GROUPED = {"experts_implementation": "eager"}  # PyTorch's grouped product refuses odd widths
 
 
-def load(name: str, folder: Path, config_of: ConfigOf) -> tuple[Any, dict[str, Any]]:
+def load(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
     """The model with the drawn weights, and what cases.json keeps of it."""
     kind, fields = CASES[name]
     model_type = getattr(transformers, MODELS.get(kind, f"{kind}ForCausalLM"))
@@ -46,17 +50,12 @@ def load(name: str, folder: Path, config_of: ConfigOf) -> tuple[Any, dict[str, A
         folder,
         attn_implementation=ATTENTION.get(name, "eager"),
         dtype=torch.float32,
-        **GROUPED if name in EXPERTS else {},
+        **GROUPED if name in EXPERTS or name.startswith(MIXTURES) else {},
         output_loading_info=True,
     )
     assert not info["missing_keys"] and not info["unexpected_keys"], info
-    return model.eval(), {"config": config_of(folder, kind), "tensors": shapes}
-
-
-def whole(folder: Path, kind: str) -> dict[str, Any]:
-    """config.json as it was written."""
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return config
+    config = json.loads((folder / "config.json").read_text())
+    return model.eval(), {"config": config, "tensors": shapes}
 
 
 def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
@@ -75,11 +74,11 @@ def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
 
 
 @torch.no_grad()
-def main(suffix: str = "", config_of: ConfigOf = whole) -> None:
+def main(suffix: str = "") -> None:
     kept, arrays = {}, {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            model, kept[name] = load(name, Path(folder), config_of)
+            model, kept[name] = load(name, Path(folder))
         logits, tokens, margin = answer(model)
         arrays |= {f"{name}.logits": logits, f"{name}.tokens": np.array(tokens, np.int32)}
         print(f"{name}: least margin {margin:.4f}", flush=True)

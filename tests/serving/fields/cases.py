@@ -24,6 +24,12 @@ type Wanted = dict[str, Any]
 
 SAY = [{"role": "user", "content": "Once"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TAG = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}],
+    "triggers": ["<f"],
+}
+NEW_TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
 FUNCTION = {"name": "find_it", "description": "Finds it.", "parameters": SCHEMA}
 TOOL = {"type": "function", "function": FUNCTION}
 FLAT_TOOL = {"type": "function", **FUNCTION}
@@ -49,7 +55,7 @@ class Case:
         engine: the fields that the engine is told otherwise than of the plain request, all of
             them; a function says whether a value will do.
         needs: fields that are also in the plain request that this one is compared with.
-        why: of a field that the engine is not told of: who has it instead.
+        why: who reads a field that the engine is not told of.
     """
 
     body: dict[str, Any]
@@ -105,6 +111,7 @@ SAMPLING = alike(
     spaces_between_special_tokens=False,
     allowed_token_ids=[65, 67],
     num_speculative_tokens=3,
+    thinking_token_budget=5,
     priority=3,
     timeout=77.0,
 ) | {
@@ -125,6 +132,9 @@ SAMPLING = alike(
     ),
     "structured_outputs.json_object": Case(
         {"structured_outputs": {"json_object": True}}, grammar(json_object=True)
+    ),
+    "structured_outputs.structural_tag": Case(
+        {"structured_outputs": {"structural_tag": NEW_TAG}}, grammar(structural_tag=NEW_TAG)
     ),
     "guided_json": Case({"guided_json": SCHEMA}, grammar(json=SCHEMA)),
     "guided_regex": Case({"guided_regex": "b+"}, grammar(regex="b+")),
@@ -160,6 +170,9 @@ SHARED = SAMPLING | {
         {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
         grammar(json=SCHEMA),
     ),
+    "response_format.structures": Case({"response_format": TAG}, grammar(structural_tag=TAG)),
+    "response_format.triggers": Case({"response_format": TAG}, grammar(structural_tag=TAG)),
+    "response_format.format": Case({"response_format": NEW_TAG}, grammar(structural_tag=NEW_TAG)),
     "stream_options.include_usage": Case(
         {"stream_options": {"include_usage": True}}, needs={"stream": True}, why="the answer"
     ),
@@ -182,6 +195,9 @@ for _word, _value in {"name": "x", "description": "an x", "strict": True}.items(
 
 COMPLETIONS = SHARED | SCHEMA_WORDS | {
     "prompt": Case({"prompt": "Twice"}, {"prompt": f"{BOS}Twice"}),
+    "prompt_embeds": Case(
+        {"prompt_embeds": []}, why="this server takes none; test_prompt_embeds.py has one that does"
+    ),
     "echo": Case({"echo": True}, why="the answer"),
     "logprobs": Case({"logprobs": 5}, {"logprobs": 5}),
     "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),

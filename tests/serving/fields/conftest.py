@@ -25,7 +25,7 @@ from tests.support.tiny_llama import byte_llama
 ARRIVAL = 12.5  # by the client's clock, which stands still
 SETTINGS: dict[str, Any] = {
     "block_size": 16, "max_model_len": 512, "max_num_seqs": 8, "num_gpu_blocks_override": 200,
-    "scheduling_policy": "priority",
+    "scheduling_policy": "priority", "reasoning_config": {"reasoning_parser": "qwen3"},
 }  # fmt: skip
 
 

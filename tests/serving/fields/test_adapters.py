@@ -84,6 +84,7 @@ def french(offered: tuple[Offered, TestClient, Modules]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", ASKS)
+@pytest.mark.slow
 def test_a_request_has_the_adapter_that_it_names(path: str, offered: Any, french: str) -> None:
     one, client, _ = offered
     one.accepted.clear()

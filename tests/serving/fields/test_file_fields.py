@@ -18,7 +18,10 @@ from tests.serving.fields.conftest import SETTINGS
 from tests.support.accepted import Fields, as_wanted, changed, fields_of
 from tests.support.engine_in_thread import in_threads
 
-FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+FLAGS = [
+    f"--{name.replace('_', '-')}={json.dumps(value) if isinstance(value, dict) else value}"
+    for name, value in SETTINGS.items()
+]
 # What a file cannot say, or what needs the server's own name of a request
 _NOT_HERE = {"stream", "stream_options", "request_id"}
 SAMPLING: dict[str, Any] = {

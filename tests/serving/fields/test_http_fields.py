@@ -42,6 +42,7 @@ def ask(server: Server, client: TestClient, reranker: Server, reranker_client: T
 
 
 @pytest.mark.parametrize(("path", "name"), ALL)
+@pytest.mark.slow
 def test_a_field_is_in_what_the_engine_accepts(path: str, name: str, ask: Ask) -> None:
     way = WAYS[path]
     case, plain = way.cases[name], way.plain | way.cases[name].needs

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM, ConfigError, EngineConfig, PoolingParams
+from jax_engine.config.kv_events_config import KVEventsConfig
+from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.pooling_params import PoolerConfig, default_pooling
+from jax_engine.processes.placement import Place
 from jax_engine.serving.engine_process import served
 from tests.serving.fields.conftest import SETTINGS
 from tests.support.engine_in_thread import in_threads
@@ -27,13 +30,18 @@ OFF_DEFAULT: dict[str, Any] = {
     "num_gpu_blocks_override": 50, "swap_space": 1.5, "preemption_mode": "swap",
     "scheduling": "sosp", "scheduling_policy": "priority", "enable_prefix_caching": False,
     "enable_chunked_prefill": False, "long_prefill_token_threshold": 16, "async_scheduling": False,
-    "load_format": "dummy", "logits_processors": ["module:Class"],
+    "load_format": "dummy", "config_format": "mistral", "tokenizer_mode": "mistral",
+    "logits_processors": ["module:Class"],
     "profiler_config": {"torch_profiler_dir": "x"}, "pooler_config": POOLER, "stream_interval": 4,
     "skip_tokenizer_init": True, "warmup": True, "enforce_eager": True, "trust_remote_code": True,
-    "cudagraph_mode": "FULL", "batch_invariant": True,
+    "cudagraph_mode": "FULL", "batch_invariant": True, "enable_prompt_embeds": True,
     "tensor_parallel_size": 2, "pipeline_parallel_size": 2, "enable_expert_parallel": True,
     "distributed_executor_backend": "mp",
     "enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "max_cpu_loras": 3,
+    "prefix_caching_hash_algo": "sha256_cbor",
+    "kv_cache_dir": "/tmp/x", "kv_cache_dir_bytes": 1 << 30,
+    "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, endpoint="ipc:///tmp/x"),
+    "reasoning_config": ReasoningConfig("mistral", reasoning_end_str="Enough.[/THINK]"),
     "speculative_config": SpeculativeConfig(method="ngram", num_speculative_tokens=3),
 }  # fmt: skip
 OF_THE_CLIENT = {"data_parallel_size"}  # each engine is one
@@ -45,7 +53,7 @@ def test_each_setting_is_that_of_the_engines_process(monkeypatch: pytest.MonkeyP
     assert known == OFF_DEFAULT.keys() | OF_THE_CLIENT
     seen: list[EngineConfig] = []
 
-    def build(config: EngineConfig) -> None:
+    def build(config: EngineConfig, place: Place) -> None:
         seen.append(config)
         raise ConfigError("enough")
 

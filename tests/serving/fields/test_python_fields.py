@@ -58,7 +58,7 @@ SAMPLING: dict[str, tuple[dict[str, Any], Wanted | None]] = {
         "logits_processors": [processor], "structured_outputs": GRAMMAR, "detokenize": False,
         "skip_special_tokens": False, "spaces_between_special_tokens": False,
         "include_stop_str_in_output": True, "extra_args": {"mine": [1, "b"]}, "skip_clone": True,
-        "output_kind": DELTA, "num_speculative_tokens": 3,
+        "output_kind": DELTA, "num_speculative_tokens": 3, "thinking_token_budget": 5,
     }.items()
 }  # fmt: skip
 BEAMS = {"use_beam_search": True, "n": 2}

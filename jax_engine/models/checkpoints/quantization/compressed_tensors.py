@@ -60,7 +60,7 @@ class Integers(NamedTuple):
 
     Attributes:
         group_size: inputs that share a scale; 0: those of an output do; None: all of the matrix.
-        version: of compressed-tensors; "": unknown.
+        version: version of compressed-tensors; "": unknown.
         activations: as in `Kind`.
     """
 

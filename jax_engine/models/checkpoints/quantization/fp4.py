@@ -68,8 +68,8 @@ def nvfp4(parts: Parts, end: str, whole: str, *, divisor: bool) -> Grouped:
     """A matrix of NVFP4. Raises WeightsError.
 
     Args:
-        end: of the name of codes.
-        whole: of the name of the scale for the matrix.
+        end: end of the name of the tensor of codes.
+        whole: end of the name of the matrix's one scale.
         divisor: whether scales are divided by it.
     """
     shape = _checked(parts, end, NV_GROUP, ("F8_E4M3",))

@@ -91,7 +91,7 @@ def method(raw: Mapping[str, Any], model_type: object) -> Method:
     """
     Args:
         raw: `quantization_config`.
-        model_type: of config.json.
+        model_type: what config.json calls so.
 
     Raises:
         ConfigError: A field has a value that is not known.

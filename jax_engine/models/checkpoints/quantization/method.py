@@ -131,7 +131,7 @@ class Method(NamedTuple):
     """How a method stores its matrices.
 
     Attributes:
-        ends: of the names of a module's parts.
+        ends: name suffixes of the tensors that make up one module.
         matrix: the matrix made of checked parts, or one for each expert, of one shape.
         shown: the end of the name under which the matrix is shown.
         turned: whether the module called this has a shape [K, N] where it is not quantised.

@@ -34,6 +34,7 @@ from jax_engine.models.checkpoints.quantization.method import (
     modules_of,
 )
 from jax_engine.weights.codes import Kind
+from jax_engine.weights.rounded_source import ROUNDINGS
 
 Shape = tuple[int, ...]
 MAX_KINDS = 256
@@ -211,7 +212,8 @@ def open_quantized(
 
     Args:
         config: config.json.
-        wanted: the method that the user names; None: the checkpoint's.
+        wanted: the method that the user names; None: the checkpoint's. A checkpoint that is not
+            quantised can be rounded to one of ROUNDINGS, which is the caller's to do.
 
     Raises:
         ConfigError: the method is not known, is not the checkpoint's, or a variant is lacking.
@@ -220,11 +222,12 @@ def open_quantized(
     raw = quantization_config(config, source.location)
     asked = None if wanted is None else known_method("quantization", wanted)
     if raw is None:
-        if asked is None:
+        if asked is None or asked in ROUNDINGS:
             return source
         raise ConfigError(
             f"quantization={wanted!r}, but the checkpoint {source.location} is not quantised: "
-            "config.json has no quantization_config; known: None."
+            "config.json has no quantization_config; known: None, or what numbers are rounded to "
+            f"while they are read: {', '.join(map(repr, ('w8a8', *ROUNDINGS)))}."
         )
     found = method_of(raw)
     if asked not in (None, found) and (asked, found) != ("modelopt", "modelopt_fp4"):

@@ -38,7 +38,8 @@ async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Res
     call = await for_client(http, ChatGeneration.of(service, request))
     writer = _Writer(call, answer_id("chatcmpl", request.request_id, http))
     if request.stream:
-        return await event_stream(http, writer.events())
+        keep_alive_s = service.settings.sse_keep_alive_s
+        return await event_stream(http, writer.events(), keep_alive_s)
     return json_response(await for_client(http, writer.answer()))
 
 
@@ -87,6 +88,7 @@ class _Writer:
                 )
             )
         answer = with_nulls(self._answer(choices, await self._usage(), "chat.completion"))
+        answer.metrics = self._timings(output)
         if self.request.return_token_ids:
             answer.prompt_token_ids = output.prompt_token_ids
         if self.request.prompt_logprobs is not None:
@@ -109,7 +111,13 @@ class _Writer:
                     usage = self._usage_of(one.index)
                     yield self._answer([chunk], usage, "chat.completion.chunk")
         if self.request.usage_at_end:
-            yield self._answer([], await self._usage(), "chat.completion.chunk")
+            last: Any = self._answer([], await self._usage(), "chat.completion.chunk")
+            last.metrics = self._timings(output)
+            yield last
+
+    def _timings(self, output: RequestOutput) -> Any:
+        num_tokens = self.call.counts.usage().completion_tokens
+        return self.call.service.timings(output.metrics, num_tokens, self.request.n)
 
     def _usage_of(self, choice: int | None) -> Any:
         """What an event says that a choice has used."""

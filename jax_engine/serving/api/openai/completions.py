@@ -22,7 +22,12 @@ from jax_engine.serving.api.endpoint_responses import (
     json_response,
     with_nulls,
 )
-from jax_engine.serving.api.request_prompts import engine_prompt, prompt_list
+from jax_engine.serving.api.request_prompts import (
+    embeds_list,
+    embeds_prompt,
+    engine_prompt,
+    prompt_list,
+)
 from jax_engine.serving.api.response_logprobs import Offsets, completion_logprobs, prompt_logprobs
 from jax_engine.serving.api.service import Service, answer_id
 from jax_engine.serving.api.streaming import event_stream, for_client, last_of, merged
@@ -40,7 +45,8 @@ async def complete(service: Service, request: CompletionRequest, http: HttpReque
     name = answer_id("cmpl", request.request_id, http)
     call = await for_client(http, _Call.of(service, request, name))
     if request.stream:
-        return await event_stream(http, call.events())
+        keep_alive_s = service.settings.sse_keep_alive_s
+        return await event_stream(http, call.events(), keep_alive_s)
     return json_response(await for_client(http, call.answer()))
 
 
@@ -65,7 +71,7 @@ class _Call:
     """A request under way.
 
     Attributes:
-        offsets: of each choice that has begun, where its tokens begin; None: nobody asks.
+        offsets: where the tokens of each choice that has begun start; None: nobody asks.
     """
 
     service: Service
@@ -80,10 +86,17 @@ class _Call:
     @classmethod
     async def of(cls, service: Service, request: CompletionRequest, name: str) -> "_Call":
         params = _params(service, request)
-        texts = prompt_list("prompt", request.prompt)
-        service.check_samples(params, len(texts))
-        service.check_queue(len(texts))
+        embeds, texts = embeds_list(request.prompt_embeds), list[str | list[int]]()
+        if request.prompt is None and not embeds:
+            raise invalid("prompt", "prompt is missing")
+        if not embeds or request.prompt:
+            texts = prompt_list("prompt", request.prompt)
+        if embeds and request.echo:
+            raise invalid("echo", "echo must be false with prompt_embeds: they are no text")
+        service.check_samples(params, len(embeds) + len(texts))
+        service.check_queue(len(embeds) + len(texts))
         prompts = await asyncio.gather(
+            *(embeds_prompt(service, one, request.cache_salt) for one in embeds),
             *(
                 engine_prompt(
                     service,
@@ -93,7 +106,7 @@ class _Call:
                     cache_salt=request.cache_salt,
                 )
                 for one in texts
-            )
+            ),
         )
         wanted, side = request.max_tokens, request.truncation_side
         each = [service.fit(params, one, wanted, side) for one in prompts]
@@ -117,6 +130,7 @@ class _Call:
             ]
         answer = with_nulls(self._answer(choices, self.counts.usage()))
         answer.prompt_logprobs = answer.prompt_token_ids = UNSET  # the choices have them
+        answer.metrics = self._timings(outputs[0])
         return answer
 
     async def events(self) -> AsyncGenerator[GenerationResponse[CompletionChoice]]:
@@ -130,7 +144,14 @@ class _Call:
                     usage = self.counts.usage_of(i, one.index)
                 yield self._answer([choice], usage)
         if self.request.usage_at_end:
-            yield self._answer([], self.counts.usage())
+            last = self._answer([], self.counts.usage())
+            last.metrics = self._timings(output)
+            yield last
+
+    def _timings(self, output: RequestOutput) -> Any:
+        num_outputs = len(self.prompts) * self.request.n
+        num_tokens = self.counts.usage().completion_tokens
+        return self.service.timings(output.metrics, num_tokens, num_outputs)
 
     def _answer(
         self, choices: list[CompletionChoice], usage: Any
@@ -141,7 +162,7 @@ class _Call:
     def _choice(self, index: int, output: RequestOutput, one: CompletionOutput) -> CompletionChoice:
         request, first = self.request, index not in self.offsets
         if first:
-            self.offsets[index] = self._offsets(output)
+            self.offsets[index] = self._offsets(self.prompts[index // request.n], output)
         text = "" if request.max_tokens == 0 else one.text
         echo = self._prompt_text(output) if request.echo and first else None
         logprobs = self._logprobs(output, one, self.offsets[index], echo)
@@ -157,11 +178,11 @@ class _Call:
             choice.prompt_logprobs = prompt_logprobs(output.prompt_logprobs)
         return choice
 
-    def _offsets(self, output: RequestOutput) -> Offsets | None:
+    def _offsets(self, prompt: dict[str, Any], output: RequestOutput) -> Offsets | None:
         if self.request.logprobs is None:
             return None
         hides = self.params[0].skip_special_tokens
-        ids = output.prompt_token_ids
+        ids = [] if "prompt_embeds" in prompt else output.prompt_token_ids
         return Offsets(self.service.tokenizer, ids, skip_special_tokens=hides)
 
     def _prompt_text(self, output: RequestOutput) -> str:

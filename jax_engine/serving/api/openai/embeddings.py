@@ -18,6 +18,8 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from jax_engine.engine.prompts import cut_tokens
+from jax_engine.engine.ranking import Ranked, check_marks, encoded_together
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.serving.api.api_errors import aborted, invalid
@@ -58,7 +60,8 @@ async def prompts_of(
         prompt = await engine_prompt(
             service, text, add_special_tokens=special, any_length=keep is not None, room=0
         )
-        return cut_and_salted(request, prompt, keep)
+        around = service.llm.kept_around if special and isinstance(text, str) else (0, 0)
+        return cut_and_salted(request, prompt, keep, around)
 
     return await for_client(http, gathered([one(text) for text in texts]))
 
@@ -85,17 +88,40 @@ async def prompts_of_input(
     return [cut_and_salted(request, await for_client(http, made), keep)]
 
 
+async def prompt_together(
+    service: Service, request: PooledRequest, asked: Ranked, http: HttpRequest
+) -> Prompt:
+    """A query and its documents as the one prompt of a model that ranks them.
+
+    Raises:
+        RequestTooLargeError: it is too long.
+        InvalidRequestError: the request cuts documents away.
+    """
+    prompts = await prompts_of(service, request, [asked.text], http)
+    check_marks(service.tokenizer, prompts[0]["prompt_token_ids"], len(asked.documents))
+    return prompts[0]
+
+
 def adds_special_tokens(request: PooledRequest) -> bool:
     """Whether a text gets special tokens: unless the request says no."""
     return request.add_special_tokens is not False
 
 
-def cut_and_salted(request: PooledRequest, prompt: Prompt, keep: int | None) -> Prompt:
-    """A prompt, cut and salted as the request says."""
+def cut_and_salted(
+    request: PooledRequest, prompt: Prompt, keep: int | None, around: tuple[int, int] = (0, 0)
+) -> Prompt:
+    """A prompt, cut and salted as the request says.
+
+    Args:
+        around: as for `cut_tokens`.
+    """
     if keep is not None:
-        ids = prompt["prompt_token_ids"]
         left = request.truncation_side != "right"
-        prompt = {"prompt_token_ids": ids[-keep:] if left else ids[:keep]}
+        prompt = {
+            name: cut_tokens(prompt[name], keep, left=left, around=around)
+            for name in ("prompt_token_ids", "token_type_ids")
+            if name in prompt
+        }
     salt = request.cache_salt
     return prompt if salt is None else prompt | {"cache_salt": salt}
 
@@ -228,8 +254,8 @@ async def _pooled(
     """An answer whose data are arrays, to be written.
 
     Args:
-        prefix: of its id.
-        fields: of `PoolingParams`; None: the engine's default.
+        prefix: what the answer's id begins with.
+        fields: fields of `PoolingParams`; None: the engine's default.
 
     Raises:
         ApiError: there are more vectors than a header can describe.
@@ -237,7 +263,10 @@ async def _pooled(
     service.check_model(request)
     params = params_of(service, task, **fields)
     name = answer_id(prefix, request.request_id, http)
-    prompts = await prompts_of_input(service, request, http)
+    if service.llm.ranks and task in (None, "token_embed"):
+        prompts = [await _input_together(service, request, http)]
+    else:
+        prompts = await prompts_of_input(service, request, http)
     described = getattr(request, "encoding_format", None) == "bytes"
     if described and len(prompts) > MAX_DESCRIBED:
         raise invalid(
@@ -250,6 +279,15 @@ async def _pooled(
     return PooledResponse(
         name, "list", int(time.time()), service.name_of(request), data, usage_of(outputs)
     )
+
+
+async def _input_together(service: Service, request: InputRequest, http: HttpRequest) -> Prompt:
+    """Documents and the query behind them, as one prompt. Raises as `prompt_together`, ApiError."""
+    if request.messages is not None:
+        raise invalid("messages", "messages must not be given to a model that ranks documents")
+    service.check_queue()
+    asked = encoded_together(prompt_list("input", request.input))
+    return await prompt_together(service, request, asked, http)
 
 
 def _vectors(

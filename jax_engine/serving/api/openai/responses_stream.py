@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.outputs import CompletionOutput
+from jax_engine.outputs import CompletionOutput, RequestMetrics
 from jax_engine.serving.api.api_errors import ApiError, aborted
 from jax_engine.serving.api.chat_generation import ChatGeneration, count_reasoning_tokens
 from jax_engine.serving.api.content_blocks import Block, BlockEvent, BlockKind, Blocks
@@ -188,7 +189,7 @@ class Writer:
         for step in (*self.blocks.finish(), *self._last_steps(reason)):
             for event in self._of(step):
                 yield event
-        yield await self._end(reason)
+        yield await self._end(reason, output.metrics)
 
     def _last_steps(self, reason: str | None) -> Iterator[BlockEvent]:
         if not self.blocks.all:  # a turn without a word is an empty message
@@ -198,9 +199,13 @@ class Writer:
         elif not self.blocks.all[-1].ended:
             yield BlockEvent("end", self.blocks.all[-1])
 
-    async def _end(self, reason: str | None) -> Event:
+    async def _end(self, reason: str | None, metrics: RequestMetrics) -> Event:
         status = "incomplete" if reason == "length" else "completed"
         whole = self.answer.whole(status, self.blocks.all, usage=await self._usage())
+        num_tokens = self.call.counts.usage().completion_tokens
+        timings = self.call.service.timings(metrics, num_tokens, 1)
+        if timings is not UNSET:
+            whole["metrics"] = msgspec.to_builtins(timings)
         return self._event(f"response.{status}", response=whole)
 
     def _failure(self, error: ApiError) -> list[Event]:

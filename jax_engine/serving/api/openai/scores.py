@@ -7,6 +7,7 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from jax_engine.engine.ranking import scored_together, scores_of
 from jax_engine.engine.scoring import compared, pair_messages, whole_pair_scored
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput
@@ -23,6 +24,7 @@ from jax_engine.serving.api.openai.embeddings import (
     gathered,
     outputs_of,
     params_of,
+    prompt_together,
     prompts_of,
     usage_of,
 )
@@ -105,6 +107,8 @@ async def _scores(
     """The score of each pair; a single left text is that of every pair."""
     left = await _cut(service, request, "max_tokens_per_query", left, http)
     right = await _cut(service, request, "max_tokens_per_doc", right, http)
+    if service.llm.ranks:
+        return await _together(service, request, left, right, http)
     if service.llm.head_task != "classify":
         return await _by_embeddings(service, request, left, right, http)
     labels = service.llm.labels
@@ -140,11 +144,27 @@ async def _joined(service: Service, request: PairRequest, left: str, right: str)
     special = adds_special_tokens(request)
     options = {"add_special_tokens": special, "any_length": keep is not None}
     if template is None:
-        ids = await encoder.pair_ids(left, right, **options)
+        ids, types = await encoder.pair_ids(left, right, **options)
+        prompt = {"prompt_token_ids": ids}
+        if service.llm.token_types > 1:
+            prompt["token_type_ids"] = types
     else:
         text = await encoder.beside(pair_messages, service.tokenizer, left, right, template)
-        ids = await encoder.ids(text, room=0, **options)
-    return cut_and_salted(request, {"prompt_token_ids": ids}, keep)
+        prompt = {"prompt_token_ids": await encoder.ids(text, room=0, **options)}
+    around = service.llm.kept_around if special else (0, 0)
+    return cut_and_salted(request, prompt, keep, around)
+
+
+async def _together(
+    service: Service, request: PairRequest, left: list[str], right: list[str], http: HttpRequest
+) -> tuple[list[float], Usage]:
+    """Compares the vectors of one prompt: of a query and its documents."""
+    asked = scored_together(left, right)
+    params = params_of(service, "token_embed", use_activation=request.is_activated)
+    service.check_queue(len(asked))
+    made = [prompt_together(service, request, one, http) for one in asked]
+    outputs = await outputs_of(service, request, await gathered(made), params, http)
+    return [one.outputs.score for one in scores_of(outputs, asked)], usage_of(outputs)
 
 
 async def _by_embeddings(

@@ -1,0 +1,1 @@
+"""Many replicas behind a router: goodput by the router's rule."""

@@ -1,0 +1,1 @@
+"""KV blocks of prompts in files, which a restart and other engines find again."""

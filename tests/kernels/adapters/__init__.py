@@ -1,1 +1,0 @@
-"""Paged attentions of others, for `pytest tests/kernels --kernel tests.kernels.adapters...`."""
