@@ -138,10 +138,51 @@ def test_i53_no_guess_is_made_from_what_is_stale(
 ) -> None:
     """I53 with a draft model; with the target's own, each guess is what a sample gets there."""
     asked = data.draw(requests(engine_settings.max_model_len))
-    config = draft_config(most, draft_sample_method=how)
     longest = data.draw(st.sampled_from([None, None, engine_settings.max_model_len // 2 + 1]))
-    model = None if own else OtherModel()
     sizes = {"max_len": longest, "budget": budget}
+    shown = (asked, most, how, own, accepts, sizes, resets, failures)
+    check_no_guess_is_stale(engine_settings, ahead, *shown)
+
+
+def test_nobody_takes_guesses_behind_an_end_among_right_guesses() -> None:
+    """Request 0 ends with a right guess; the draft model has guessed behind a token after it."""
+    few_blocks = Settings(
+        block_size=2,
+        num_gpu_blocks=4,
+        num_cpu_blocks=0,
+        watermark=0.0,
+        enable_prefix_caching=False,
+        max_num_seqs=6,
+        max_num_batched_tokens=3,
+        max_model_len=6,
+        scheduling="unified",
+        policy="fcfs",
+        preemption_mode=None,
+        enable_chunked_prefill=True,
+        long_prefill_token_threshold=0,
+    )
+    given = {"n": 1, "max_tokens": 6}
+    ends = Asked((1,), given | {"temperature": 1.3, "ignore_eos": False, "seed": 0}, 0, None)
+    goes_on = Asked((0,), given | {"temperature": 0.0, "ignore_eos": True, "seed": 1}, 0, None)
+    shown = ([ends, goes_on], 1, "greedy", False, True, {"max_len": None, "budget": 64}, set(), {})
+    check_no_guess_is_stale(few_blocks, True, *shown)
+
+
+def check_no_guess_is_stale(
+    engine_settings: Settings,
+    ahead: bool,
+    asked: list[Asked],
+    most: int,
+    how: str,
+    own: bool,
+    accepts: bool,
+    sizes: dict[str, Any],
+    resets: set[int],
+    failures: dict[int, str],
+) -> None:
+    """Serves the requests with a watch over the draft model's guesses and slots."""
+    config = draft_config(most, draft_sample_method=how)
+    model = None if own else OtherModel()
     draft = stub_draft(engine_settings, config, model=model, accepts=accepts, **sizes)
     engine, _ = pair_without_device(engine_settings, ahead=ahead, speculation=config, draft=draft)
     watch = Watch(engine)
@@ -157,7 +198,7 @@ def test_i53_no_guess_is_made_from_what_is_stale(
         watch.check_greedy(0.0 if own else 1.0)
     elif own:
         watch.check_drawn(every)
-    assert all(count <= max(budget, 32) for count in watch.computed)
+    assert all(count <= max(sizes["budget"], 32) for count in watch.computed)
     stats = engine.stats()
     saw("a preemption beside a draft model", stats.num_recomputed + stats.num_swapped_out > 0)
     saw("a draft model that guesses", bool(watch.guesses))

@@ -49,13 +49,14 @@ class Watch:
         self.computed: list[int] = []
         self.proposed: list[tuple[list[int], list[int] | None]] = []
         self.num_read = 0
+        self._going: tuple[Any, set[int]] = (None, set())
         self.fail_after: int | None = None
         self.speculator._drafter = self
         self._launch = self.runner.launch
         self.runner.launch = self.launch
         if isinstance(self.drafter, DraftModelDrafter):
-            self._read = self.drafter.read
-            self.drafter.read = self.read
+            self._read, self._settle = self.drafter.read, self.drafter.settle
+            self.drafter.read, self.drafter.settle = self.read, self.settle
 
     def launch(self, step: Step) -> Any:
         if self.fail_after is not None:
@@ -72,9 +73,19 @@ class Watch:
         self.proposed += zip(tokens, found, strict=True)
         return found
 
+    def settle(self, behind: LookaheadDraft, asked: Sequence[DraftRequest]) -> None:
+        self._going = behind, {one.seq_id for one in asked}
+        self._settle(behind, asked)
+
     def read(self, behind: LookaheadDraft) -> dict[int, list[int]]:
+        """A sequence that has ended is left out: nobody takes its guesses.
+
+        They lie behind all right guesses of its last step, and its text may end before those.
+        """
         found: dict[int, list[int]] = self._read(behind)
-        self.proposed += [(list(behind.wanted[i].token_ids), found[i]) for i in found]
+        settled, going = self._going
+        assert settled is behind
+        self.proposed += [(list(behind.wanted[i].token_ids), found[i]) for i in found if i in going]
         self.num_read += 1
         return found
 
