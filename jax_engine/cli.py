@@ -267,3 +267,7 @@ def make_parser() -> Parser:
         module.add_arguments(one)
         one.set_defaults(run=module.run, parser=one)
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

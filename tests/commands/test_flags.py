@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import jax_engine
 from jax_engine import EngineArgs, EngineConfig
 from jax_engine.cli import COMMANDS, make_parser, with_config
 from jax_engine.config.engine_args import GROUP_OF
@@ -155,3 +156,10 @@ def test_names_of_generate_and_settings_of_vllm(tmp_path: Path, run: Run) -> Non
     ):
         ended = run("generate", tmp_path / "in.jsonl", tmp_path / "out.jsonl", flag)
         assert ended.status == 1 and problem in ended.err and ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["jax_engine", "jax_engine.cli"])
+def test_the_command_runs_as_a_module_too(module: str) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == jax_engine.__version__
