@@ -29,8 +29,8 @@ WORDS = {
 
 def compiled_table() -> str:
     """What a step of one sequence takes of each device."""
-    header = ["", "weights, GB", "temporaries, MB", "exchanges", "MB received", "kernels a layer"]
-    header += ["host starts", "with the kernel: kernels a layer", "host starts"]
+    header = ["", "weights, GB", "temporaries, MB", "exchanges", "MB received"]
+    header += ["kernels a layer (with the kernel)", "host starts (with it)"]
     header += [f"cache on an {words}, tokens" for _, words in CARDS.values()]
     lines = []
     for model, size in _rows():
@@ -44,27 +44,23 @@ def compiled_table() -> str:
             f"{given['temporary_bytes'] / 1e6:.0f}",
             str(sum(one["count"] for one in said.values())),
             f"{_received(given, size) / 1e6:.1f}",
-            str(given["launches"]),
-            str(given["starts"]["host"]),
-            str(kernel["launches"]) if kernel else "",
-            str(kernel["starts"]["host"]) if kernel else "",
+            f"{given['launches']}" + (f" ({kernel['launches']})" if kernel else ""),
+            f"{given['starts']['host']}" + (f" ({kernel['starts']['host']})" if kernel else ""),
             *(_tokens_that_fit(model, size, given, card) for card in CARDS),
         ]
         lines.append([_words(model, size), *cells])
     return _table(header, lines)
 
 
-def predicted_table() -> str:
-    """Tokens a second by the roofline, on each card, with both kinds of exchanges."""
+def predicted_table(card: str) -> str:
+    """Tokens a second by the roofline on one card, with both kinds of exchanges."""
     found = load_result(NAME)["result"]["predicted"]
-    header = ["tokens/s"]
-    header += [f"{card.upper()}: {words}" for card in CARDS for words in WORDS.values()]
+    header = [f"tokens/s on {card.upper()}s", *WORDS.values()]
     lines = []
     for model, size in [("llama-3.1-8b", 1), *_rows()]:
         for suffix, words in (("", ", XLA's exchanges" * (size > 1)), (ONE_SHOT, ", the kernel's")):
             cells = [
                 _span(found.get(f"{card} mesh/{model}-x{size}{suffix}/{step}"), suffix)
-                for card in CARDS
                 for step in WORDS
             ]
             if any(cells):

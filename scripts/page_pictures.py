@@ -42,16 +42,15 @@ def _take(page: Page, url: str) -> None:
     is_done(page)
     send(page, STORY, button="many", tokens=120)
     page.until(f"document.querySelectorAll('#running .chip').length === 8 && {_generated(60)}")
-    _save(page, "page")
+    _save_both(page, "page")
     is_done(page)
     page.run("document.getElementById('new').click()")
-    page.scheme("dark")
     page.size(390, 844, phone=True, scale=1.5)
     send(page, SKY, samples=4, tokens=120)
     page.until(_generated(200))
     page.run("document.querySelector('#map .is-forked').click()")
     page.run("document.getElementById('log').scrollTop = 0")
-    _save(page, "page-phone")
+    _save_both(page, "page-phone")
 
 
 def _all(page: Page, tokens: int) -> None:
@@ -67,11 +66,15 @@ def _generated(tokens: int) -> str:
     return f"Number(/(\\d+) tokens/.exec({chip})?.[1]) >= {tokens}"
 
 
-def _save(page: Page, name: str) -> None:
-    time.sleep(0.2)
-    path = FOLDER / f"{name}.webp"
-    path.write_bytes(page.picture())
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+def _save_both(page: Page, name: str) -> None:
+    """In both palettes; the documentation shows that of the reader's own."""
+    for scheme in ("light", "dark"):
+        page.scheme(scheme)
+        time.sleep(0.2)
+        path = FOLDER / f"{name}-{scheme}.webp"
+        path.write_bytes(page.picture())
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+    page.scheme("light")
 
 
 if __name__ == "__main__":

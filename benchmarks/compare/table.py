@@ -110,12 +110,13 @@ def _section(content: dict[str, Any]) -> str:
     bound = result["bound_tokens_per_s"]
     ran = [row | {"bound": bound, "title": PEERS[name].title}
            for name, row in result["peers"].items() if "failure" not in row]  # fmt: skip
+    speeds = [column for column in SPEEDS if any(column.of(row) for row in ran)]  # none is empty
     lines = [
         f"### {result['workload']}, {result['dtype']}",
         f"{_what(result)}{_counts(result)}. "
         + _where(content)
         + (f" Bound: {bound:,} tokens/s." if bound else ""),
-        table(SPEEDS, ran),
+        table(speeds, ran),
         table(LATENCIES, ran),
         *_failures(result["peers"]),
     ]
@@ -156,7 +157,7 @@ def _passes(row: Row) -> str:
 SPEEDS = (
     words("", "title"),
     Column("output tokens/s", "output_tokens_per_s", "{:,.1f}"),
-    words("each pass", _passes),
+    Column("each pass", _passes),
     Column("ours / its", lambda row: row.get("ours_over_this"), "{:.2f}"),
     Column("of bound", _share, "{:.0f} %"),
     words("equal tokens", _equal_tokens),

@@ -31,18 +31,16 @@ def goodput_left(rule: str) -> float:
 
 
 def rules_table() -> str:
-    """A row for each rule: goodput by replicas; what was cached and how even the load was."""
+    """A row for each rule: goodput by replicas; then what the most of them did."""
     curves = result()["by_replicas"]
     last = most()
-    columns = [words("rule")]
+    first, *others = sorted(curves["both"], key=int)
+    columns = [words("rule"), _goodput("good answers/s at", first)]
+    columns += [_goodput("at", count) for count in others]
     columns += [
-        Column(_at("good answers/s at", count), (count, "goodput_per_s"), "{:.2f}")
-        for count in sorted(curves["both"], key=int)
-    ]
-    columns += [
-        Column(_at("cached at", last), (last, "cached_percent"), "{:.0f} %"),
-        Column(_at("busiest over mean at", last), (last, "busiest_over_mean"), "{:.1f}"),
-        Column(_at("first token, p95, at", last), (last, "first_token_p95_s"), "{:.2f} s"),
+        Column("cached", (last, "cached_percent"), "{:.0f} %"),
+        Column("busiest over mean", (last, "busiest_over_mean"), "{:.1f}"),
+        Column("first token, p95", (last, "first_token_p95_s"), "{:.2f} s"),
     ]
     return lines(columns, named(curves))
 
@@ -82,8 +80,8 @@ def longer_apart_percent() -> float:
     return max(100 * abs(float(longer) / float(shorter) - 1) for longer, shorter in pairs)
 
 
-def _at(what: str, count: str) -> str:
-    return f"{what} {int(count):,}"
+def _goodput(what: str, count: str) -> Column:
+    return Column(f"{what} {int(count):,}", (count, "goodput_per_s"), "{:.2f}")
 
 
 def _listed(lines: list[str]) -> str:

@@ -188,7 +188,7 @@
       const shown = last ? this.found.ended : step.beams;
       const rows = shown.map(({ words, score, table }, i) => h("tr", {},
         h("td", {}, `${i + 1}`), h("td", {}, words.join(" ")), h("td", {}, score.toFixed(2)), h("td", {}, table?.join(" ") ?? "ended")));
-      const head = ["beam", "says", last ? "score: its log-probability over its words" : "log-probability", "blocks"].map((name) => h("th", { scope: "col" }, name));
+      const head = ["beam", "says", last ? "log-probability a word" : "log-probability", "blocks"].map((name) => h("th", { scope: "col" }, name));
       this.text.replaceChildren(
         h("p", { class: "speaking-says" }, h("span", { class: "is-prompt" }, this.found.prompt.join(" "))),
         h("table", { class: "speaking-beams" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));

@@ -17,7 +17,8 @@ a failure.
     free(seq) -> None                   may be called again: a no-op, or refused
     match(tokens, salt, adapter) -> int                  with `match`
     fork(parent, child) -> [[source, destination], ..]   with `fork`
-    swap_out(seqs), swap_in(seqs) -> [[source, destination], ..]    with `swap`
+    swap_out(seqs) -> [[source, destination], ..]        with `swap`
+    swap_in(seqs) -> [[source, destination], ..]         with `swap`
     num_free_swap() -> int                               with `swap`
     reset() -> bool                                      with `reset`
 

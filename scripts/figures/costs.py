@@ -53,7 +53,7 @@ def _draw_guide(picture: Drawing, x: Axis, y: Axis, place: Point) -> None:
     """A line of slope one through the middle: what is parallel to it is proportional."""
     ratio = (y.ticks[0] * y.ticks[-1] / (x.ticks[0] * x.ticks[-1])) ** 0.5
     sizes = (max(x.ticks[0], y.ticks[0] / ratio), min(x.ticks[-1], y.ticks[-1] / ratio))
-    picture.line([(x.at(size), y.at(size * ratio)) for size in sizes], FAINT, width=1, dash="1 4")
+    picture.line([(x.at(size), y.at(size * ratio)) for size in sizes], FAINT, width=1.5, dash="3 3")
     left, middle = place
-    picture.line([(left, middle), (left + 18, middle)], FAINT, width=1, dash="1 4")
+    picture.line([(left, middle), (left + 18, middle)], FAINT, width=1.5, dash="3 3")
     picture.text(left + 23, middle, "proportional (slope 1)", anchor="start")

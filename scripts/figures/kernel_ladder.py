@@ -35,7 +35,7 @@ def _ladders(columns: int) -> Drawing:
             picture.text(x, top + 8, f"{i + 1} {rung}", anchor="start")
             _bar(picture, x, top + 17, work(rung, shape), shape.read_once)
             # Beside the bar, not through the words above it.
-            once = [(x + SCALE, top + 14), (x + SCALE, top + 36)]
+            once = [(x + SCALE, top + 17), (x + SCALE, top + 36)]
             picture.line(once, "ink", width=1, dash="4 3")
     picture.text(2, picture.height - 12, NOTE, anchor="start")
     return picture

@@ -43,8 +43,8 @@ def draw() -> dict[str, Drawing]:
         picture.arrow(*ends)
     for x, y, text, anchor in LABELS:
         picture.text(x, y, text, anchor=anchor)
-    picture.line([(196, 62), (196, 84), (127, 84)], ink="alarm")
-    picture.arrow(127, 84, 127, 62, ink="alarm")
+    picture.line([(196, 62), (196, 84), (127, 84)], ink="line-2")
+    picture.arrow(127, 84, 127, 62, ink="line-2")
     picture.line([(270, 298), (344, 298), (344, 92), (242, 92)], width=1)  # the token goes back
     picture.arrow(242, 92, 242, 62)
     return {"one-page": picture}

@@ -23,8 +23,8 @@ def swap_cost() -> Drawing:
     moves = [2 * OPT_13B.seconds_to_move(TOKENS, size) for size in BLOCK_SIZES]
     swap = [(58 + 36 * i, y(1e3 * seconds)) for i, seconds in enumerate(moves)]
     recompute = y(1e3 * OPT_13B.seconds_to_recompute(TOKENS))
-    picture.line(swap, "alarm")
-    picture.line([(58, recompute), (346, recompute)], "a")
+    picture.line(swap, "line-2")
+    picture.line([(58, recompute), (346, recompute)], "line-1")
     picture.text(80, 50, "swap out and in", anchor="start")
     picture.text(350, recompute - 12, "recompute", anchor="end")
     picture.text(46, 8, "milliseconds for 256 tokens", anchor="start")

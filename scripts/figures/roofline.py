@@ -23,7 +23,7 @@ def draw() -> dict[str, Drawing]:
     middle = x.at(knee)
     picture.line([(middle, y.start), (middle, y.at(roof))], INK, width=1, dash="4 3")
     draw_curve(picture, x, y, [(1, BANDWIDTH / 1e12), (knee, roof), (10000, roof)], 0)
-    picture.text(middle - 20, y.end - 10, f"the knee: {knee:.0f} tokens", anchor="start")
+    picture.text(middle, y.end - 10, f"the knee: {knee:.0f} tokens", anchor="start")
     for anchor, side, name in (("end", -1, "← memory-bound"), ("start", 1, "compute-bound →")):
         picture.text(middle + 8 * side, y.start - 14, name, anchor=anchor)
     for number, (name, intensity, (right, down)) in enumerate(WORK, 1):

@@ -109,6 +109,19 @@ def test_requests_in_the_dark_are_no_browns_and_navies() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_bars_of_requests_can_be_seen(scheme: str) -> None:
+    """Bars beside text have no edge: they are darker in the light, and lighter in the dark."""
+    known = {name: channels(value) for name, value in colours(scheme).items()}
+    rule = rf'\[data-md-color-scheme="{scheme}"\] \{{[^}}]*--edge: (\d+)%'
+    part = int(re.findall(rule, STYLES)[0]) / 100
+    for name in REQUESTS:
+        pairs = zip(known[f"figure-{name}"], known["figure-ink"], strict=True)
+        bar = [part * paint + (1 - part) * ink for paint, ink in pairs]
+        for behind in ("figure-paper", "md-default-bg-color"):
+            assert contrast(bar, known[behind]) >= 3, (name, behind)
+
+
+@pytest.mark.parametrize("scheme", ["default", "slate"])
 @pytest.mark.parametrize("behind", ["figure-paper", "figure-free", "md-default-bg-color"])
 def test_edges_and_lines_can_be_seen(scheme: str, behind: str) -> None:
     """A request's colour may be pale: its edge says where it ends."""
