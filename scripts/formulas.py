@@ -13,6 +13,7 @@ from typing import Any
 
 FENCED = re.compile(r"^( *)(```.*?^\1```)$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$$", re.MULTILINE | re.DOTALL)
+PRIME = re.compile(r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>")  # its sign is raised already
 INLINE = re.compile(r"\\\((.+?)\\\)([.,;:)]*)")
 
 
@@ -49,4 +50,5 @@ def mathml(latex: str, display: str) -> str:
     """In one line, since Markdown must not look into it."""
     from latex2mathml.converter import convert
 
-    return str(convert(latex.strip(), display=display)).replace("\n", " ")
+    html = str(convert(latex.strip(), display=display)).replace("\n", " ")
+    return PRIME.sub(r"<mrow>\1<mo lspace='0' rspace='0'>′</mo></mrow>", html)

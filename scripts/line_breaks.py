@@ -16,11 +16,13 @@ WORD = re.compile(r"(?:<[^>]*>|[^<\s])+")  # of code, and tags in it
 JOINT = re.compile(r'(?<=</span>)(?=<span class="[nms])|(<[^>]*>)|(?<=[_.(\[])(?=[^\W_])')
 NUMBER = 6  # characters: the margin of a line that is numbered (code.css)
 CELL = re.compile(r"<(t[dh])[ >].*?</\1>", re.DOTALL)
-NOTE = re.compile(r'<div class="admonition info">.*?</div>', re.DOTALL)  # as narrow as a cell
+# As narrow as a cell: a note in the margin, and the bold line that opens a box
+NOTE = re.compile(r'<div class="admonition info">.*?</div>|<summary>.*?</summary>', re.DOTALL)
 LONG = 60  # characters: more are prose, and want more than a narrow column of a phone
 WORDS = 14  # characters: a name of more is not to become a column of single words
 NAME = re.compile(r"(?<=<code>)[^<]{16,}(?=</code>)|(?<=[ >])\w{16,}(?=[ <.,;:)])")
 PATH = re.compile(rf"(?<=<code>)[^<\s]{{{PHONE - 6},}}(?=</code>)")  # wider than a list on a phone
+GAP = re.compile(r'(?:<span class="w"> {2,}</span>| {2,})(?=\S)')  # before a comment, a column
 CODE = re.compile(r"(?<=<code>).*?(?=</code>)", re.DOTALL)
 SHORT = 16  # characters: a name or a type of fewer is not broken
 # Where a longer one may be broken: not behind what it begins with, nor in a number such as 0.9, nor
@@ -66,7 +68,22 @@ def _jointed(line: str, button: int) -> str:
             return word[0]
         return JOINT.sub(lambda joint: joint[1] or "<wbr>", word[0])
 
-    return WORD.sub(jointed, line)
+    joint = WORD.sub(jointed, line)
+    return _behind_gap(joint) if len(text) > PHONE - button else joint
+
+
+def _behind_gap(line: str) -> str:
+    """A line of code, with a span around what stands behind its first gap."""
+    for gap in GAP.finditer(line):
+        before, rest = line[: gap.end()], line[gap.end() :]
+        if _text(before).strip() and _is_whole(rest):
+            return f'{before}<span class="rest">{rest}</span>'
+    return line
+
+
+def _is_whole(html: str) -> bool:
+    """Whether each element ends in it that begins in it."""
+    return all(html.count(f"<{tag}") == html.count(f"</{tag}") for tag in ("span", "a", "code"))
 
 
 def _text(html: str) -> str:

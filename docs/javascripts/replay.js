@@ -90,7 +90,7 @@
       this.schedule();
     }
 
-    /** Room for the longest caption, so that nothing below it jumps. */
+    /** Room for the longest caption, so that nothing below it jumps; but not for one that fills a phone. */
     reserve() {
       if (!this.trace || this.width === this.says.clientWidth + this.trace.name) return;
       this.width = this.says.clientWidth + this.trace.name;
@@ -103,7 +103,7 @@
         return copy.offsetHeight;
       });
       copy.remove();
-      this.says.style.minHeight = `${Math.max(...heights)}px`;
+      this.says.style.minHeight = `${Math.min(Math.max(...heights), innerHeight / 5)}px`;
     }
 
     go(by) {

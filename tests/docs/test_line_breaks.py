@@ -42,6 +42,29 @@ def test_no_character_changes_and_each_line_has_a_span(spans: str, lines: list[s
     assert broken.count('<span id="__span-') == len(lines)
 
 
+COLUMNS = st.lists(st.text("ab #'", min_size=1, max_size=30), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("spans", ["plain", "fenced"])
+@given(lines=st.lists(COLUMNS.map("   ".join), min_size=1, max_size=4))
+def test_what_stands_behind_a_gap_is_in_a_span_and_no_character_changes(
+    spans: str, lines: list[str]
+) -> None:
+    page = block(lines, spans)
+    broken = break_lines(page)
+    assert text(broken) == text(page)
+    for tag in ("span", "code"):
+        assert broken.count(f"<{tag}") == broken.count(f"</{tag}>")
+    for rest in re.findall(r'<span class="rest">([^\n]*)', broken):
+        assert not text(rest).startswith(" ")
+
+
+def test_a_comment_of_a_line_too_long_for_a_phone_is_behind_its_gap() -> None:
+    line = "stack.touch(2)" + " " * 12 + "# what is said of it there"
+    assert '<span class="rest"><span class="c1"># what' in break_lines(block([line], "fenced"))
+    assert "rest" not in break_lines(block([line[: PHONE - BUTTON - 1]], "fenced"))
+
+
 @given(lines=st.lists(LINES, min_size=1, max_size=4))
 def test_what_is_between_two_breaks_of_a_long_word_is_a_name(lines: list[str]) -> None:
     for line in break_lines(block(lines, "fenced")).split("\n"):
@@ -106,6 +129,7 @@ def test_other_dashes_may_end_a_line(text: str) -> None:
 def test_a_path_in_a_note_has_places_to_break() -> None:
     """A note in the margin is as narrow as a cell of a table; a paragraph is not."""
     path = "<code>jax_engine/core/adapter_slots.py</code>"
+    assert "/<wbr>core/" in break_lines(f"<details><summary>{path}</summary></details>")
     note = break_lines(f'<div class="admonition info"><p>{path} has them</p></div><p>{path}</p>')
     assert note.count("/<wbr>core/<wbr>adapter_<wbr>slots.py") == 1
     assert note.endswith(f"<p>{path}</p>")
