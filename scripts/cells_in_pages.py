@@ -1,9 +1,8 @@
 """A MkDocs hook: says of each Python cell of the tutorial what it needs, and which run in the page.
 
 A page is a sequence of cells that share a namespace. A cell needs the earlier ones that define its
-names. It runs in the page if they import nothing but the standard library and those parts of
-reference/, playground/ and exercises/ that work without NumPy. docs/javascripts/cells.js reads this
-from a script in the page.
+names. It runs in the page if they import nothing but the standard library, NumPy, and reference/,
+playground/ and exercises/. docs/javascripts/cells.js reads this from a script in the page.
 """
 
 import ast
@@ -18,12 +17,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("reference", "playground", "exercises", "scripts.tutorial")
-SAID = {
-    "numpy": "NumPy",
-    "jax": "JAX",
-    "jaxtyping": "NumPy",
-    "examples": "this repository's examples",
-}
+SAID = {"jax": "JAX", "examples": "this repository's examples"}
+WITH_NUMPY = {"numpy", "jaxtyping"}  # a page fetches NumPy when a cell asks for it
 BLOCK = re.compile(r"^```python *\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_IN_A_BROWSER = {"subprocess", "threading", "multiprocessing", "socket", "asyncio"}
 
@@ -43,7 +38,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def cells(markdown: str) -> list[dict[str, Any]]:
     """Each Python block: its code, the code that it needs before, and what it cannot do without.
 
-    `lacks` is what a browser has not: "NumPy" or a package's name; "" for what runs there.
+    `lacks` is what a browser has not, a package's name for example; "" for what runs there.
+    `numpy` says whether the cell needs NumPy.
     """
     codes = BLOCK.findall(markdown)
     trees = [ast.parse(code) for code in codes]
@@ -52,12 +48,14 @@ def cells(markdown: str) -> list[dict[str, Any]]:
     for number, code in enumerate(codes):
         before = _needed(number, trees, defined)
         modules = {name for i in (*before, number) for name in _imported(trees[i])}
+        outside = set[str]().union(*(outside_of(name) for name in modules))
         found.append(
             {
                 "code": code.rstrip("\n"),
                 "before": "\n".join(codes[i].rstrip("\n") for i in before),
                 "cells": len(before),
-                "lacks": next(filter(None, map(_lacks, sorted(modules))), ""),
+                "lacks": lacks(outside),
+                "numpy": bool(outside & WITH_NUMPY),
             }
         )
     return found
@@ -106,19 +104,38 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def lacks(outside: set[str]) -> str:
+    """What a browser has not of these; "" if it has all."""
+    missing = sorted(outside - WITH_NUMPY)
+    return SAID.get(missing[0], missing[0]) if missing else ""
+
+
+def outside_of(module: str) -> set[str]:
+    """What a module needs from outside, by what it imports: packages, and parts of Python that a
+    browser has not."""
+    found, seen, todo = set[str](), set[str](), [module]
+    while todo:
+        name = todo.pop()
+        top = name.split(".")[0]
+        if name in seen:
+            continue
+        seen.add(name)
+        if name.startswith(FOLDERS):
+            todo += _imports_of(name)
+        elif top in NOT_IN_A_BROWSER:
+            found.add(f"Python's {top}")
+        elif top not in sys.stdlib_module_names:
+            found.add(top)
+    return found
+
+
 @cache
-def _lacks(module: str, seen: tuple[str, ...] = ()) -> str:
-    """What a browser lacks for this module, or for one that it imports."""
-    top = module.split(".")[0]
-    if module.startswith(FOLDERS):
-        path = ROOT.joinpath(*module.split("."))
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        if not path.exists() or module in seen:  # a name in a module, or a module on the way
-            return ""
-        tree = ast.parse(path.read_text("utf-8"))
-        imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-        inner = sorted({name for node in imports for name in _imported(node)})
-        return next(filter(None, (_lacks(name, (*seen, module)) for name in inner)), "")
-    if top in sys.stdlib_module_names:
-        return f"Python's {top}" if top in NOT_IN_A_BROWSER else ""
-    return SAID.get(top, top)
+def _imports_of(module: str) -> list[str]:
+    """What a module of this repository imports when it is imported."""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.exists():  # a name in a module
+        return []
+    tree = ast.parse(path.read_text("utf-8"))
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return sorted({name for node in imports for name in _imported(node)})

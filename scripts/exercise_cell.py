@@ -3,6 +3,9 @@
 import html
 import json
 from pathlib import Path
+from typing import Any
+
+from scripts.cells_in_pages import WITH_NUMPY, outside_of
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTS = "from exercises.checking import"
@@ -12,8 +15,10 @@ IN_PAGE = "check(seed=given_seed())"  # a page has no exit status
 BEHIND = ("\nAnswer = ", "\nclass Numbers(", "\ndef check(")
 
 
-def parts(name: str) -> dict[str, str]:
+def parts(name: str) -> dict[str, Any]:
     """`before`: its imports; `code`: what is given and what the reader writes; `behind`: the check.
+
+    `numpy` says whether it needs NumPy.
 
     Raises:
         LookupError: The file has no such parts; the build fails.
@@ -29,6 +34,7 @@ def parts(name: str) -> dict[str, str]:
         "before": text[:start],
         "code": text[start:check].strip("\n") + "\n",
         "behind": text[check:].replace(MAIN, IN_PAGE).strip("\n") + "\n",
+        "numpy": bool(outside_of(f"exercises.{name}") & WITH_NUMPY),
     }
 
 

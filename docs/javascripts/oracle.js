@@ -4,7 +4,8 @@
  *   supported, why          whether a page can start it; if not, why
  *   load(says)              resolves when it can be used; `says` is called with lines of progress
  *   call(module, name, x)   the result of a Python function, as JSON in and out
- *   run(code, before)       {printed, error}; `before` runs first, and what it prints is not shown
+ *   numpy                   whether the site has NumPy
+ *   run({code, before, numpy}, seconds)  {printed, error}; `before` runs first, and what it prints is not shown
  *   stop()                  ends what is running
  *
  * What runs longer than SECONDS is stopped, and Python starts again at the next use.
@@ -13,6 +14,7 @@
   "use strict";
 
   const PYTHON = true; // scripts/oracle_in_site.py makes it false in a site that was built without
+  const NUMPY = true; // likewise
   const SECONDS = 60;
   const here = document.currentScript.src;
   const folder = new URL("../oracle/", here).href;
@@ -70,9 +72,10 @@
     return JSON.parse(await ask({ module, name, argument: JSON.stringify(argument) }, SECONDS));
   }
 
-  async function run(code, before = "", seconds = SECONDS) {
+  async function run({ code, before = "", numpy = false }, seconds = SECONDS) {
     await load(says);
-    return JSON.parse(await ask({ code, before }, seconds));
+    if (numpy) await ask({ code: "", before: "", numpy }, 300); // its fetching does not count
+    return JSON.parse(await ask({ code, before, numpy }, seconds));
   }
 
   function reason() {
@@ -81,5 +84,5 @@
   }
 
   const why = reason();
-  window.oracle = { supported: why === "", why, load, call, run, stop: () => stop("Stopped.") };
+  window.oracle = { supported: why === "", why, numpy: NUMPY, load, call, run, stop: () => stop("Stopped.") };
 })();

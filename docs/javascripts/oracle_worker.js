@@ -2,12 +2,14 @@
  * A web worker that runs the oracle: Pyodide's core and the files of reference/ and playground/.
  *
  * Messages to it: {id, start: URL of the site's folder oracle/}, {id, module, name, argument} to call
- * a function with one JSON argument, {id, code, before} to run code. It answers {id, result} or {id, error},
- * and {says} while it starts.
+ * a function with one JSON argument, {id, code, before, numpy} to run code, behind NumPy if that is true.
+ * It answers {id, result} or {id, error}, and {says} while it starts.
  */
 "use strict";
 
 let python = null;
+let site = ""; // its folder oracle/
+let hasNumpy = false;
 
 async function bytes(url) {
   const answer = await fetch(url);
@@ -32,7 +34,31 @@ async function warm(url) {
   }
 }
 
+/** A function that NumPy calls with large arrays, to find out who holds them, and that Pyodide lacks; 0: not known. */
+function addBacktrace(module) {
+  module.LDSO.loadedLibsByName.backtrace = { name: "backtrace", refcount: 1, global: false, exports: { backtrace: () => 0 } };
+  module.loadDynamicLibrary("backtrace", { global: true });
+}
+
+async function addNumpy() {
+  if (hasNumpy) return;
+  self.postMessage({ says: "fetching NumPy (3 MB)" });
+  const archive = await (await bytes(`${site}pyodide/numpy.zip`)).arrayBuffer();
+  self.postMessage({ says: "starting NumPy" });
+  addBacktrace(python._module);
+  python.unpackArchive(archive, "zip", { extractDir: "/numpy" });
+  python.runPython(`
+import sys
+sys.path.insert(0, "/numpy")
+from playground.in_browser import leave_shapes_unchecked
+leave_shapes_unchecked()
+import numpy
+`);
+  hasNumpy = true;
+}
+
 async function start(folder) {
+  site = folder;
   self.postMessage({ says: "fetching Python" });
   await warm(`${folder}pyodide/pyodide.asm.wasm`);
   importScripts(`${folder}pyodide/pyodide.js`);
@@ -55,7 +81,10 @@ self.onmessage = async ({ data }) => {
   try {
     let result = null;
     if (data.start) await start(data.start);
-    else if (data.code !== undefined) result = python.globals.get("run_code")(data.code, data.before);
+    else if (data.code !== undefined) {
+      if (data.numpy) await addNumpy();
+      result = python.globals.get("run_code")(data.code, data.before);
+    }
     else result = python.globals.get("call")(data.module, data.name, data.argument);
     self.postMessage({ id: data.id, result });
   } catch (error) {

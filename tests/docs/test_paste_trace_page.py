@@ -25,7 +25,7 @@ VERDICT = "document.querySelector('.paste-verdict').textContent"
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, str]]:
     """A browser, and the address of the page."""
     try:
-        pyodide_core.fetched()
+        pyodide_core.fetched(pyodide_core.PYODIDE)
     except pyodide_core.NoCore as reason:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("traces") / "site"

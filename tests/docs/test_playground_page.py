@@ -64,7 +64,7 @@ def write_site(
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server of it."""
     try:
-        pyodide_core.fetched()
+        pyodide_core.fetched(pyodide_core.PYODIDE)
     except pyodide_core.NoCore as reason:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("playground") / "site"
@@ -274,7 +274,7 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     assert shown(browser).startswith("5 /")
     browser.size(390, 844, phone=True)
     assert browser.run("document.documentElement.scrollWidth") <= 390
-    browser.run("void window.oracle.run('while True: pass').catch(() => {})")
+    browser.run("void window.oracle.run({ code: 'while True: pass' }).catch(() => {})")
     change(browser, "beams", 2)
     browser.until("!document.querySelector('.playground-stop').hidden")
     browser.run("document.querySelector('.playground-stop').click()")
@@ -519,7 +519,7 @@ def test_an_address_that_holds_no_settings_leaves_the_page_its_own(
 def test_a_page_without_python_says_so(
     browser: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing() -> Path:
+    def nothing(package: pyodide_core.Package) -> Path:
         raise pyodide_core.NoCore("there is no npm here")
 
     for name in ("lost", "without"):

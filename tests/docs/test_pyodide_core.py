@@ -5,23 +5,36 @@ import io
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from scripts import pyodide_core
-from scripts.pyodide_core import FILES, VERSION, NoCore, fetched, unpack
+from scripts import oracle_in_site, pyodide_core
+from scripts.pyodide_core import (
+    ARCHIVE,
+    FILES,
+    NUMPY,
+    PYODIDE,
+    SITE_PACKAGES,
+    NoCore,
+    Package,
+    fetched,
+    unpack,
+    unpack_numpy,
+)
+from tests.meta.trees import ROOT
 from tests.support.patience import HANG_S
 
 
-def put(cache: Path) -> str:
-    """A package of the right shape in the cache; its hash."""
-    with tarfile.open(cache / f"pyodide-{VERSION}.tgz", "w:gz") as tar:
-        for name in (*FILES, "README.md"):
-            info = tarfile.TarInfo(f"package/{name}")
-            info.size = len(name)
-            tar.addfile(info, io.BytesIO(name.encode()))
-    return hashlib.sha512((cache / f"pyodide-{VERSION}.tgz").read_bytes()).hexdigest()
+def pack(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
 
 
 def npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -35,18 +48,57 @@ def test_what_is_cached_is_not_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     npm(tmp_path, monkeypatch, "exit 1")
-    package = fetched(tmp_path, put(tmp_path))
-    unpack(package, tmp_path / "site")
+    files = {f"package/{name}": name.encode() for name in (*FILES, "README.md")}
+    (tmp_path / PYODIDE.file).write_bytes(pack(files))
+    found = hashlib.sha512((tmp_path / PYODIDE.file).read_bytes()).hexdigest()
+    unpack(fetched(PYODIDE._replace(sha512=found), tmp_path), tmp_path / "site")
     assert sorted(path.name for path in (tmp_path / "site").iterdir()) == sorted(FILES)
     assert (tmp_path / "site" / FILES[0]).read_text() == FILES[0]
+
+
+def test_of_numpy_the_site_has_what_pages_import(tmp_path: Path) -> None:
+    kept = {"numpy/__init__.py": b"x", "numpy/_core/_multiarray_umath.cpython.so": b"y"}
+    left = dict.fromkeys(
+        ("numpy/_core/tests/a.py", "numpy/f2py/a.py", "numpy/_core/_umath_tests.so", "numpy/a.pyi"),
+        b"z",
+    )
+    inside = {f"{SITE_PACKAGES}{name}": data for name, data in (kept | left).items()}
+    inside["info/index.json"] = b"{}"
+    (tmp_path / NUMPY.file).write_bytes(pack({"package/pkg/numpy.tar.gz": pack(inside)}))
+    unpack_numpy(tmp_path / NUMPY.file, tmp_path / "site")
+    with zipfile.ZipFile(tmp_path / "site" / ARCHIVE) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == kept
+
+
+def test_a_site_without_numpy_says_so_and_has_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_python(package: Package) -> Path:
+        if package == NUMPY:
+            raise NoCore("npm cannot fetch it")
+        (tmp_path / "core.tgz").write_bytes(pack({f"package/{name}": b"" for name in FILES}))
+        return tmp_path / "core.tgz"
+
+    script = tmp_path / "site" / "javascripts" / "oracle.js"
+    script.parent.mkdir(parents=True)
+    script.write_bytes((ROOT / "docs" / "javascripts" / "oracle.js").read_bytes())
+    monkeypatch.setattr(oracle_in_site, "fetched", only_python)
+    oracle_in_site.on_post_build({"site_dir": str(tmp_path / "site")})
+    text = script.read_text("utf-8")
+    assert "const NUMPY = false" in text and "const PYTHON = true" in text
+    assert not (tmp_path / "site" / "oracle" / "pyodide" / ARCHIVE).exists()
+
+
+def test_npm_calls_a_package_of_a_scope_without_its_sign() -> None:
+    assert NUMPY.file == f"emscripten-forge-numpy-{NUMPY.version}.tgz"
 
 
 def test_another_package_than_the_pinned_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    npm(tmp_path, monkeypatch, f"echo other > pyodide-{VERSION}.tgz")
-    with pytest.raises(NoCore, match="not aed0acc93539e683… as pinned"):
-        fetched(tmp_path / "cache")
+    npm(tmp_path, monkeypatch, f"echo other > {PYODIDE.file}")
+    with pytest.raises(NoCore, match=f"not {PYODIDE.sha512[:16]}… as pinned"):
+        fetched(PYODIDE, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []  # nothing wrong is kept
 
 
@@ -62,8 +114,8 @@ def test_a_failure_is_one_line(
 ) -> None:
     npm(tmp_path, monkeypatch, script)
     with pytest.raises(NoCore) as error:
-        fetched(tmp_path / "cache")
-    assert str(error.value) == f"npm cannot fetch pyodide {VERSION}: {message}"
+        fetched(PYODIDE, tmp_path / "cache")
+    assert str(error.value) == f"npm cannot fetch pyodide@{PYODIDE.version}: {message}"
 
 
 def test_without_npm_the_command_says_so(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_play_goes_on_by_itself(browser: Page, folder: Path) -> None:
 @needs_chromium
 def test_a_reader_s_own_prompt_is_answered_in_the_page(browser: Page, folder: Path) -> None:
     try:
-        pyodide_core.fetched()
+        pyodide_core.fetched(pyodide_core.PYODIDE)
     except pyodide_core.NoCore as reason:
         pytest.skip(str(reason))
     oracle_in_site.on_post_build({"site_dir": str(folder)})

@@ -226,7 +226,7 @@ def test_a_reader_s_own_text_is_served_by_the_oracle_in_the_page(
     browser: Page, folder: Path
 ) -> None:
     try:
-        pyodide_core.fetched()
+        pyodide_core.fetched(pyodide_core.PYODIDE)
     except pyodide_core.NoCore as reason:
         pytest.skip(str(reason))
     oracle_in_site.on_post_build({"site_dir": str(folder)})
