@@ -193,12 +193,17 @@ def _written_by_one(run: Run, entry: ScheduledSequence, position: int, block: in
 
 
 def _watermark(run: Run, output: SchedulerOutput) -> None:
-    """Whoever was admitted in this step (its first position is among what it computes)."""
+    """Whoever was admitted in this step: its leader's first position is among what it computes.
+
+    Other samples of a request that was preempted may come back in later steps.
+    """
     wanted = int(run.scenario.watermark * run.scenario.num_gpu_blocks)
     admitted = [
         entry.group.request_id
         for entry in output.scheduled
-        if entry.group.leader.status is SequenceStatus.RUNNING and entry.start == 0
+        if entry.seq is entry.group.leader
+        and entry.seq.status is SequenceStatus.RUNNING
+        and entry.start == 0
     ]
     free = run.blocks.num_free_gpu_blocks
     if admitted and not output.preempted and free < wanted:

@@ -48,7 +48,7 @@ class Entry:
     drafts: list[int]
     said_known: int | None
     admitted: bool
-    """Had the sequence no table before?"""
+    """Had its request no table before? (A preempted one may come back sample by sample.)"""
 
     @property
     def fed(self) -> list[int]:
@@ -128,7 +128,9 @@ class Replayed:
             request = one.get("request", name)
             self.seqs[name] = Known(request, list(self.prompts.get(request, [])))
         end, drafts = one["start"] + one["tokens"], list(one.get("drafts", []))
-        known, new = self.seqs[name], name not in self.tables
+        known = self.seqs[name]
+        of_request = (seq for seq, other in self.seqs.items() if other.request == known.request)
+        new = not any(seq in self.tables for seq in of_request)
         return Entry(name, known, one["start"], end, drafts, one.get("known"), new)
 
     def move(self, step: Step) -> None:

@@ -176,13 +176,14 @@ def _admitted(entry: ScheduledSequence, before: Standing) -> str:
     known = counted(len(entry.seq.token_ids), "token")
     if hits:
         holders = before.holders(hits[0])
+        others = "token" if entry.num_tokens == 1 else f"{entry.num_tokens} tokens"
         whose = (
             f"{listed(holders)} holds them" if holders else "nobody holds them, but they are kept"
         )
         return (
             f"{name} is admitted. Its first {entry.start} tokens are those of {blocks(hits)}; "
-            f"{whose}, so they need no computing. For the other {entry.num_tokens} tokens {name} "
-            f"takes {blocks(new)}."
+            f"{whose}, so they need no computing. For the other {others} {name} takes "
+            f"{blocks(new)}."
         )
     forgotten = sorted(before.cached.intersection(new))
     if forgotten:

@@ -165,6 +165,8 @@ def test_a_reader_edits_a_cell_and_does_an_exercise(tmp_path: Path, site: str) -
         assert ran(page, ".cell-bar .editor", "print(words[2])") == (
             "IndexError: list index out of range (line 1)"
         )
+        code = "import numpy\nprint(numpy.arange(3))"  # in a cell that had no need of it
+        assert ran(page, ".cell-bar .editor", code) == "[0 1 2]"
         assert "Not written yet: `__init__`" in ran(page, ".exercise")
         failed = "document.querySelector('.exercise .editor-out').classList.contains('is-failed')"
         assert page.run(failed)

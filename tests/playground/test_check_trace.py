@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from playground import check_trace
@@ -23,7 +23,7 @@ from playground.schema import KNOWN, problems
 from playground.settings import SettingError
 from playground.trace_checks import NEVER, SENTENCES, section
 from tests.meta.trees import ROOT
-from tests.playground.test_session import SETTINGS
+from tests.playground.test_session import BACK_ONE_BY_ONE, SETTINGS
 from tests.support.patience import HANG_S
 
 TRACES = ROOT / "examples" / "traces"
@@ -41,6 +41,7 @@ def fell(trace: Trace) -> dict[str, int]:
 # --- what holds ------------------------------------------------------------------------------
 
 
+@example(BACK_ONE_BY_ONE)
 @given(SETTINGS)
 def test_traces_of_the_oracle_pass(settings: dict[str, Any]) -> None:
     try:

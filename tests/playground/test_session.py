@@ -9,7 +9,7 @@ from operator import sub
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from playground import breaks, in_browser, session, smallest, watched_run
@@ -32,6 +32,13 @@ REQUESTS = st.fixed_dictionaries(
         "adapter": st.sampled_from(ADAPTERS),
     },
 )
+BACK_ONE_BY_ONE: dict[str, Any] = {
+    "requests": [{"prompt": "Four score and seven years ago our"} for _ in range(4)],
+    "watermark_percent": 12,
+}
+"""E is preempted, and its samples come back in two steps."""
+BACK_ONE_BY_ONE["requests"][2]["max_tokens"] = 10
+BACK_ONE_BY_ONE["requests"].append({"prompt": "rain", "n": 2})
 SETTINGS = st.fixed_dictionaries(
     {"requests": st.lists(REQUESTS, min_size=1, max_size=6)},
     optional={
@@ -42,6 +49,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
+@example(BACK_ONE_BY_ONE)
 @given(SETTINGS)
 def test_without_a_fault_no_invariant_falls_and_everybody_ends(settings: dict[str, Any]) -> None:
     found = session.run(settings)
