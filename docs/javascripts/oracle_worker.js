@@ -34,7 +34,7 @@ async function warm(url) {
   }
 }
 
-/** A function that NumPy calls with large arrays, to find out who holds them, and that Pyodide lacks; 0: not known. */
+/** Pyodide lacks `backtrace`, by which NumPy finds out who holds a large array. 0 says that this is not known. */
 function addBacktrace(module) {
   module.LDSO.loadedLibsByName.backtrace = { name: "backtrace", refcount: 1, global: false, exports: { backtrace: () => 0 } };
   module.loadDynamicLibrary("backtrace", { global: true });
