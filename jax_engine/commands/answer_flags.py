@@ -11,6 +11,7 @@ from jax_engine.commands.answers import Source
 from jax_engine.commands.api_keys import NAMES, client_key
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
+from jax_engine.sampling_params import SamplingParams
 
 # The sampling fields of requests: their types, and what the help says.
 _SAMPLING: dict[str, tuple[type, str]] = {
@@ -57,7 +58,7 @@ def make_source(args: argparse.Namespace, chat_template: str | None = None) -> S
     """The server that was named, or an engine.
 
     Raises:
-        JaxEngineError: as `LLM`, or the URL is none.
+        JaxEngineError: as `LLM`, the URL is none, or an engine would refuse the sampling flags.
     """
     if args.url is not None:
         from jax_engine.commands.answers import Server
@@ -66,6 +67,7 @@ def make_source(args: argparse.Namespace, chat_template: str | None = None) -> S
     for name in ("model_name", "api_key"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} needs --url: it is about a server")
+    SamplingParams(**sampling_fields(args))  # a wrong flag is told before the model is loaded
     from jax_engine.commands.local_model import LocalModel
 
     return LocalModel(args, chat_template)

@@ -42,6 +42,29 @@ def test_completions_are_those_of_llm(run: Run, checkpoint: Path, llm: LLM) -> N
     assert piped.out == f"{output.outputs[0].text}\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("complete", "--max-tokens=-1"),
+        ("complete", "--top-p=2"),
+        ("complete", "--n=0"),
+        ("chat", "--temperature=-0.5"),
+        ("chat", "--top-k=-2"),
+    ],
+)
+def test_a_wrong_sampling_flag_is_told_before_a_model_is_loaded(
+    run: Run, command: str, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        pytest.fail("the model was loaded")
+
+    monkeypatch.setattr(LocalModel, "__init__", load)
+    ended = run(command, flag, typed="Once\n")
+    name = flag.removeprefix("--").partition("=")[0].replace("-", "_")
+    assert (ended.status, ended.out) == (1, "")
+    assert name in ended.err and len(ended.err.splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_a_chat_goes_on(run: Run, checkpoint: Path, llm: LLM) -> None:
     """Each line is said in turn; what is too long or unknown is one line, and no end."""
