@@ -11,7 +11,6 @@ from jax_engine.commands.answers import Source
 from jax_engine.commands.api_keys import NAMES, client_key
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
-from jax_engine.sampling_params import SamplingParams
 
 # The sampling fields of requests: their types, and what the help says.
 _SAMPLING: dict[str, tuple[type, str]] = {
@@ -54,6 +53,17 @@ def sampling_fields(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def check_sampling(args: argparse.Namespace) -> None:
+    """Refuses a wrong flag of sampling before a model is loaded.
+
+    Raises:
+        InvalidRequestError: as `SamplingParams`.
+    """
+    from jax_engine.sampling_params import SamplingParams
+
+    SamplingParams(**sampling_fields(args))
+
+
 def make_source(args: argparse.Namespace, chat_template: str | None = None) -> Source:
     """The server that was named, or an engine.
 
@@ -67,7 +77,7 @@ def make_source(args: argparse.Namespace, chat_template: str | None = None) -> S
     for name in ("model_name", "api_key"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} needs --url: it is about a server")
-    SamplingParams(**sampling_fields(args))  # a wrong flag is told before the model is loaded
+    check_sampling(args)
     from jax_engine.commands.local_model import LocalModel
 
     return LocalModel(args, chat_template)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tqdm import tqdm
 
 from jax_engine.cli import add_config_flag
-from jax_engine.commands.answer_flags import add_sampling_flags, sampling_fields
+from jax_engine.commands.answer_flags import add_sampling_flags, check_sampling, sampling_fields
 from jax_engine.commands.serve_flags import (
     DEFAULT_NAME,
     add_lora_modules,
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from jax_engine.commands.batch_file import Output, Reader
 
     check_given(args, "served_model_name")
+    check_sampling(args)
     source, target = _names(args)
     show_progress_lines()
     file = _opened(source)

@@ -155,6 +155,7 @@ def test_wrong_files_are_one_line(tmp_path: Path, run: Run, scripted: Scripted) 
         ([source, source], "the same file"),
         ([source, other], "is not an output of this command"),
         ([source, tmp_path / "x", "--max-num-seqs=0"], "max_num_seqs must be at least 1"),
+        ([source, tmp_path / "x", "--max-tokens=-1"], "max_tokens must be at least 1"),
         ([source, tmp_path / "x", "--served-model-name", ""], "--served-model-name must not be"),
     ):
         ended = run("generate", *words)
