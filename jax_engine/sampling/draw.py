@@ -99,11 +99,19 @@ def inverse_cdf(
     tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
     tile = token_weights(tile, top, lowest, min_p)
     inside = before[:, None] + jnp.cumsum(tile, axis=1)
-    # Rounding may leave the whole tile at or below the target: take its last possible token then.
-    last = GROUP - 1 - jnp.argmax(jnp.flip(tile > 0, axis=1), axis=1)
-    above = (inside > target[:, None]) & (tile > 0)
-    token = jnp.where(jnp.any(above, axis=1), jnp.argmax(above, axis=1), last)
-    return (group * GROUP + token).astype(jnp.int32)
+    return (group * GROUP + _token_above(tile, inside, target)).astype(jnp.int32)
+
+
+def _token_above(
+    weights: Float[Array, "R N"], sums: Float[Array, "R N"], target: Float[Array, "R"]
+) -> Int[Array, "R"]:
+    """The first possible token of a group whose sum is above the target.
+
+    Rounding may leave all sums of a group at or below it: the last possible token then.
+    """
+    last = GROUP - 1 - jnp.argmax(jnp.flip(weights > 0, axis=1), axis=1)
+    above = (sums > target[:, None]) & (weights > 0)
+    return jnp.where(jnp.any(above, axis=1), jnp.argmax(above, axis=1), last)
 
 
 def token_weights(

@@ -68,6 +68,17 @@ def test_the_host_asks_for_enough(settings: list[dict[str, Any]], seed: int) -> 
     np.testing.assert_allclose(mine.logprobs, found.logprobs, rtol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"top_n_sigma": 0.1}, {"top_k": 1}, {"top_p": 0.01}])
+def test_a_filter_that_is_alone_in_its_step_filters(settings: dict[str, Any]) -> None:
+    """It leaves one token, which is not the one that would be drawn without it."""
+    logits = np.zeros((3, VOCAB), np.float32)
+    logits[:, VOCAB - 1] = 2.0
+    for one, same in (({}, False), (settings, True)):
+        rows = packed([one] * 3)
+        tokens = _sampled(logits, rows, stages_needed(rows)).token_ids
+        assert (np.asarray(tokens) == VOCAB - 1).all() == same
+
+
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [

@@ -78,14 +78,47 @@ def test_a_number_finds_the_token_whose_share_holds_it(vocab: int) -> None:
     assert tokens.tolist() == possible[(u * len(possible)).astype(int)].tolist()
 
 
+@pytest.mark.parametrize(
+    ("number", "token"),
+    [
+        (0.0, 3),
+        (0.49, 3),
+        (0.5, 64),  # the border belongs to the second one
+        (0.74, 64),
+        (0.75, 126),
+        (0.99, 126),  # no sum is above it
+        (0.75 + 2**-10, 126),  # only that of a token without a share is, by rounding
+    ],
+)
+def test_a_group_s_token_is_a_possible_one_whatever_rounding_leaves(
+    number: float, token: int
+) -> None:
+    weights = np.zeros((1, module.GROUP), np.float32)
+    weights[0, [3, 64, 126]] = [0.5, 0.25, 0.2]
+    sums = np.cumsum(weights, axis=1)
+    sums[0, 64:126] = 0.75
+    sums[0, 100] += 2**-9
+    sums[0, 126:] = 0.95
+    found = module._token_above(*map(jnp.asarray, (weights, sums, np.float32([number]))))
+    assert found.tolist() == [token]
+
+
 def test_what_is_just_as_probable_as_it_must_be_is_drawn() -> None:
-    logits = np.float32([[2.0, 1.0, 0.0]] * 2)
-    ones = np.ones(2, np.float32)
-    top, lowest = 2 * ones, np.float32([1.0, -np.inf])
-    min_p = np.float32([0.0, np.exp(np.float32(-1.0))])
+    """The most probable token's weight is 1, and so is that of one that ties with it."""
+    logits = np.float32([[2.0, 1.0, 0.0], [2.0, 2.0, 0.0]])
+    top, lowest = np.float32([2.0, 2.0]), np.float32([1.0, -np.inf])
+    min_p = np.float32([0.0, 1.0])
     weights = np.asarray(module.token_weights(*map(jnp.asarray, (logits, top, lowest, min_p))))
     assert (weights > 0).tolist() == [[True, True, False]] * 2
     assert weights[:, 0].tolist() == [1.0, 1.0]
+
+
+def test_a_first_group_without_a_possible_token_is_never_drawn_from() -> None:
+    """Not even by the number 0."""
+    logits = np.zeros((1, 3 * module.GROUP), np.float32)
+    logits[0, : module.GROUP + 2] = -np.inf
+    tokens = _inverse_cdf(logits, np.float32([-np.inf]), np.float32([0]), np.float32([0]))
+    assert tokens.tolist() == [module.GROUP + 2]
 
 
 def test_numbers_are_of_the_seed_and_the_position() -> None:
