@@ -26,7 +26,7 @@ started = time.perf_counter()
 import json, os, sys
 import jax
 figures = {"import_jax_s": time.perf_counter() - started}
-import jax_engine.engine.build as build
+import jax_engine.engine.startup.build as build
 from jax_engine.models.model_loader import ModelFiles
 from jax_engine import LLM, SamplingParams
 LLM

@@ -10,7 +10,6 @@ import jax
 
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig, profile_folder
-from jax_engine.engine import ranking
 from jax_engine.engine.calls import (
     Calls,
     UseTqdm,
@@ -19,19 +18,20 @@ from jax_engine.engine.calls import (
     loras_each,
     number_each,
 )
-from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompt_embeds import refuse_embeds
-from jax_engine.engine.prompts import (
+from jax_engine.engine.pooling import ranking
+from jax_engine.engine.pooling.scoring import compared, paired, reranker_prompts, whole_pair_scored
+from jax_engine.engine.requests.default_sampling import default_sampling
+from jax_engine.engine.requests.prompt_embeds import refuse_embeds
+from jax_engine.engine.requests.prompts import (
     PromptInput,
     as_prompt_list,
     chat_prompts,
     tokenization_options,
     tokenized,
 )
-from jax_engine.engine.request import Request, refuse_images
+from jax_engine.engine.requests.request import Request, refuse_images
 from jax_engine.engine.results import beam_search_output
-from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
 from jax_engine.engine.stats import Metric
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.lora.request import LoRARequest, one_lora_each

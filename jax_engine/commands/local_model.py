@@ -7,9 +7,9 @@ from typing import Any
 from jax_engine.commands.answers import TextDelta
 from jax_engine.config.engine_args import EngineArgs
 from jax_engine.engine.calls import Calls
-from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompts import PromptInput, chat_prompts
+from jax_engine.engine.requests.default_sampling import default_sampling
+from jax_engine.engine.requests.prompts import PromptInput, chat_prompts
 from jax_engine.outputs import RequestOutput
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.tokenization.chat_template import load_chat_template

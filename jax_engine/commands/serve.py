@@ -79,7 +79,7 @@ def server_settings(args: argparse.Namespace) -> "ServerSettings":
         ConfigError: a flag is out of range.
     """
     from jax_engine.commands.own_middleware import load_middleware
-    from jax_engine.engine.prompts import check_template_options
+    from jax_engine.engine.requests.prompts import check_template_options
     from jax_engine.serving.api.service import ServerSettings
 
     check(args)

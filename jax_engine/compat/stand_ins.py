@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_engine.config.engine_args import EngineArgs as Arguments
 from jax_engine.config.vllm_spelling import spelled_out
-from jax_engine.engine.reload import collective_rpc
+from jax_engine.engine.startup.reload import collective_rpc
 from jax_engine.engine.vllm_parts import PATTERN
 from jax_engine.llm import LLM as Engine
 from jax_engine.operations import this_device
@@ -198,7 +198,7 @@ class LLM(Engine):
     `encode` gives PyTorch tensors where PyTorch is installed; without it NumPy arrays, as ever.
     `enforce_eager` is about CUDA graphs in vLLM, and many of its programs set it to start sooner:
     here steps are compiled all the same, since operation by operation they take many times as long.
-    `collective_rpc` knows the methods of vLLM's workers that `jax_engine.engine.reload` has.
+    `collective_rpc` knows the methods of vLLM's workers that `engine.startup.reload` has.
     """
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
@@ -211,7 +211,7 @@ class LLM(Engine):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> list[None]:
-        """See `jax_engine.engine.reload.collective_rpc`; returns None for each device.
+        """See `jax_engine.engine.startup.reload.collective_rpc`; returns None for each device.
 
         Args:
             timeout: Is not heeded: each method ends.

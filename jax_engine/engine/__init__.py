@@ -1,1 +1,1 @@
-"""One step of the engine: schedule, execute, process the outputs."""
+"""Requests, steps, outputs: an engine and the loop that drives it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from jax_engine.engine.engine_core_output import EngineCoreOutput, LogprobLists, SequenceOutput
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import (
     CompletionOutput,

@@ -28,9 +28,9 @@ from jax_engine.checks import shown
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.engine.engine_loop import EngineLoop, awaited
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request, RequestUpdate, check_service, is_last
 from jax_engine.engine.request_router import RequestRouter
+from jax_engine.engine.requests.prompts import PromptInput
+from jax_engine.engine.requests.request import Request, RequestUpdate, check_service, is_last
 from jax_engine.errors import ConfigError, EngineDeadError, InvalidRequestError, JaxEngineError
 from jax_engine.lora.request import LoRARequest, one_lora_each
 from jax_engine.outputs import AnyRequestOutput, RequestOutput

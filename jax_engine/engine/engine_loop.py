@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request, RequestUpdate, is_last
+from jax_engine.engine.requests.request import Request, RequestUpdate, is_last
 from jax_engine.errors import EngineDeadError, EngineInUseError, JaxEngineError, StepFailedError
 
 SIGNALS_S = 0.2  # how late a signal may be that comes just before a wait begins

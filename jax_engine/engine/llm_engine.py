@@ -21,8 +21,6 @@ from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.reasoning_markers import ReasoningMarkers
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.build_speculator import build_speculator, most_rows
 from jax_engine.engine.engine_state import EngineState, engine_state
 from jax_engine.engine.pipeline import (
     StepPipeline,
@@ -31,9 +29,9 @@ from jax_engine.engine.pipeline import (
     take_prompts,
     take_step,
 )
-from jax_engine.engine.pooling import PooledParams, as_sampling_params
-from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import (
+from jax_engine.engine.pooling.pooling import PooledParams, as_sampling_params
+from jax_engine.engine.requests.prompts import PromptInput
+from jax_engine.engine.requests.request import (
     Request,
     RequestChecks,
     RequestUpdate,
@@ -42,6 +40,8 @@ from jax_engine.engine.request import (
     outputs_of,
 )
 from jax_engine.engine.running_requests import RunningRequests
+from jax_engine.engine.startup.build import EngineParts, build_engine
+from jax_engine.engine.startup.build_speculator import build_speculator, most_rows
 from jax_engine.engine.stats import (
     EngineStats,
     Metric,
@@ -50,9 +50,9 @@ from jax_engine.engine.stats import (
     lora_requests_info,
     lora_slots,
 )
-from jax_engine.engine.stored_blocks import stored_blocks
 from jax_engine.engine.vllm_parts import request_processor, save_state, vllm_config
 from jax_engine.errors import ConfigError, EngineInUseError, ForkedProcessError, InvalidRequestError
+from jax_engine.kv_store.stored_blocks import stored_blocks
 from jax_engine.lora.adapted_leaves import check_of
 from jax_engine.lora.adapter import Adapter
 from jax_engine.lora.adapter_registry import AdapterRegistry

@@ -19,11 +19,11 @@ from typing import Any, Literal
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput, make_step
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.masks import StepMasks, constrained_samples
-from jax_engine.engine.request import Request
+from jax_engine.engine.requests.masks import StepMasks, constrained_samples
+from jax_engine.engine.requests.request import Request
 from jax_engine.engine.results import candidates_of
-from jax_engine.engine.stored_blocks import StoredBlocks
 from jax_engine.host_memory import allocating
+from jax_engine.kv_store.stored_blocks import StoredBlocks
 from jax_engine.speculation.speculator import Speculator
 from jax_engine.step import RequestSetup, Runner, StepResult, Ticket
 

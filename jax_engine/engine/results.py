@@ -25,7 +25,7 @@ from jax_engine.engine.engine_core_output import (
     SequenceOutput,
     Times,
 )
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestMetrics, RequestOutput
 from jax_engine.sampling_params import MAX_CANDIDATES, RequestOutputKind, SamplingParams

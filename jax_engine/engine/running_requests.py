@@ -13,8 +13,8 @@ from jaxtyping import Float, Int32
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.pooling import PooledParams
-from jax_engine.engine.request import Request, RequestUpdate
+from jax_engine.engine.pooling.pooling import PooledParams
+from jax_engine.engine.requests.request import Request, RequestUpdate
 from jax_engine.engine.stats import RequestRecorder
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling.sampling_inputs import sampling_row

@@ -19,9 +19,9 @@ from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.adapter_slots import AdapterSlots
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.engine.device_settings import resolve_cache_dtype
 from jax_engine.engine.pipeline import TakenStep
-from jax_engine.engine.request import Request
+from jax_engine.engine.requests.request import Request
+from jax_engine.engine.startup.device_settings import resolve_cache_dtype
 from jax_engine.kv_store.folder_store import FolderStore, StoreStats
 from jax_engine.step import PreemptionCosts
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from jax_engine.engine.build import EngineParts
-from jax_engine.engine.device_settings import resolve_dtype
+from jax_engine.engine.startup.build import EngineParts
+from jax_engine.engine.startup.device_settings import resolve_dtype
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.models.checkpoints.checkpoint import tensor_source
 from jax_engine.models.checkpoints.mistral_params import read_fields

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from jax_engine.engine.known_blocks import KnownBlocks
+from jax_engine.engine.request_router import KnownBlocks
 
 BLOCK_BYTES = 64
 MAX_BLOCKS = 4096  # of a prompt: what is behind them tells no replicas apart

@@ -13,9 +13,9 @@ from jax_engine.config.engine_args import EngineArgs
 from jax_engine.config.engine_config import EngineConfig, own_settings
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.default_sampling import default_sampling
-from jax_engine.engine.prompt_embeds import EmbedsForm
-from jax_engine.engine.prompts import (
+from jax_engine.engine.requests.default_sampling import default_sampling
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm
+from jax_engine.engine.requests.prompts import (
     Prompt,
     PromptInput,
     parse_prompt,
@@ -25,7 +25,7 @@ from jax_engine.engine.prompts import (
     with_prediction,
     with_token_ids,
 )
-from jax_engine.engine.request import check_request_id, check_service, own_params
+from jax_engine.engine.requests.request import check_request_id, check_service, own_params
 from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.lora.request import MAX_ID, LoRARequest, checked_lora, no_lora
 from jax_engine.models.checkpoints.resolve import HubOptions

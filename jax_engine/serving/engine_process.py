@@ -15,9 +15,9 @@ from functools import partial
 import zmq
 
 from jax_engine.config.engine_config import EngineConfig
-from jax_engine.engine.device_settings import resolve_dtype
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.startup.device_settings import resolve_dtype
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
 from jax_engine.processes.child_process import ActiveTime, Context, connect, live_as_child

@@ -11,7 +11,7 @@ from typing import Any
 from jax_engine.engine.engine_core_output import EngineCoreOutput
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request, RequestUpdate
+from jax_engine.engine.requests.request import Request, RequestUpdate
 from jax_engine.errors import EngineDeadError, JaxEngineError
 from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import PoolingRequestOutput

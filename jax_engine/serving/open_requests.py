@@ -15,7 +15,7 @@ import numpy as np
 
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.errors import EngineDeadError
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestOutput
 from jax_engine.serving.engine_client import EngineClient, error_of

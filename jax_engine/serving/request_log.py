@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.lora.request import LoRARequest
 from jax_engine.outputs import RequestOutput
 from jax_engine.pooling_params import PoolingParams

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from jax_engine.core.admission import prompt_too_long
-from jax_engine.engine.prompts import TextLength
+from jax_engine.engine.requests.prompts import TextLength
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 SHORT_TEXT = 1024  # characters: half a millisecond

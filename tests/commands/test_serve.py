@@ -11,7 +11,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from jax_engine import AsyncLLM, EngineConfig
 from jax_engine.commands.serve_flags import ALWAYS_ON
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.api import app as app_module
 from jax_engine.serving.api import server as server_module

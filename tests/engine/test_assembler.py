@@ -16,7 +16,7 @@ from jax_engine import FlatLogprobs, LLMEngine, RequestOutputKind, SamplingParam
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.api.response_logprobs import Offsets
 from tests.support.builders import SETTINGS, pair_without_device

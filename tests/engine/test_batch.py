@@ -8,7 +8,7 @@ import pytest
 from jax_engine import InvalidRequestError, RequestOutput, SamplingParams
 from jax_engine.engine import calls
 from jax_engine.engine.calls import check_all, progress_bar
-from jax_engine.engine.request import refuse_images
+from jax_engine.engine.requests.request import refuse_images
 from jax_engine.outputs import CompletionOutput, PoolingOutput, PoolingRequestOutput
 from tests.support.builders import small_engine
 

@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import LLM, ConfigError, EngineConfig, SamplingParams
-from jax_engine.engine import build, device_settings, engine_memory
-from jax_engine.engine.device_settings import VARIABLE, check_invariant, needs_invariant_kernels
+from jax_engine.engine.startup import build, device_settings, engine_memory
+from jax_engine.engine.startup.device_settings import (
+    VARIABLE,
+    check_invariant,
+    needs_invariant_kernels,
+)
 from jax_engine.models.model_loader import open_model
 from jax_engine.operations import device as operations
 from jax_engine.operations.device import Device

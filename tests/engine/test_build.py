@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import EngineConfig, OutOfMemoryError
-from jax_engine.engine import build, device_settings, engine_memory
+from jax_engine.engine.startup import build, device_settings, engine_memory
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.sampling.sampling_inputs import ALL_STAGES
 from jax_engine.step import Capabilities, PreemptionCosts

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams
-from jax_engine.engine.masks import ConstraintBuilder
+from jax_engine.engine.requests.masks import ConstraintBuilder
 from reference import sampling as oracle
 from tests.support.engine_pair import naive_logits
 from tests.support.in_process import check_idle

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError
-from jax_engine.engine.prompts import ChatOptions, chat_prompts
+from jax_engine.engine.requests.prompts import ChatOptions, chat_prompts
 
 TURN = {"role": "user", "content": "b"}
 

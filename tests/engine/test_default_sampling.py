@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jax_engine import ConfigError, SamplingParams, WeightsError
-from jax_engine.engine.default_sampling import default_sampling, suggested_ends
+from jax_engine.engine.requests.default_sampling import default_sampling, suggested_ends
 
 SUGGESTED = {"temperature": 0.5, "max_new_tokens": 7, "top_k": None, "do_sample": True}
 

@@ -131,7 +131,7 @@ def test_types_that_do_not_fit(types: Any, words: str, llm: LLM) -> None:
 
 
 def test_types_are_cut_with_the_tokens(llm: LLM) -> None:
-    from jax_engine.engine.prompts import Prompt, truncate_prompt
+    from jax_engine.engine.requests.prompts import Prompt, truncate_prompt
 
     cut = truncate_prompt(Prompt(None, [4, 5, 6], token_type_ids=[0, 0, 1]), 2, 60)
     assert (cut.token_ids, cut.token_type_ids) == ([5, 6], [0, 1])

@@ -17,7 +17,7 @@ from jax_engine import (
     TextPrompt,
     TokensPrompt,
 )
-from jax_engine.engine import request
+from jax_engine.engine.requests import request
 from jax_engine.engine.stats import Histogram
 from tests.support.byte_tokenizer import EOS_TOKEN
 from tests.support.in_process import check_idle

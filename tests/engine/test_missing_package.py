@@ -21,7 +21,8 @@ for name in ("gguf", "llguidance", "orbax", "tensorstore"):
 import jax_engine
 for name in jax_engine.__all__:
     getattr(jax_engine, name)
-import jax_engine.engine.build, jax_engine.models.model_loader, jax_engine.tokenization.tokenizer
+import jax_engine.engine.startup.build, jax_engine.models.model_loader
+import jax_engine.tokenization.tokenizer
 import jax_engine.models.decoder, jax_engine.worker.worker, jax_engine.serving.api.app
 print("imported")
 """

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine import LLM, EngineConfig, SamplingParams
-from jax_engine.engine.build import settings_of_runners
+from jax_engine.engine.startup.build import settings_of_runners
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
 from jax_engine.processes.runner_client import RemoteRunner
 from tests.engine.test_real_adapters import DRAWN, GREEDY, bits, lora

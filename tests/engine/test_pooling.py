@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults, as_sampling_params
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.pooling.pooling import (
+    PooledParams,
+    PooledPrompt,
+    PooledResults,
+    as_sampling_params,
+)
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.models.model_config import HeadConfig, PoolingRecipe, Ranking
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.outputs import RequestMetrics

@@ -15,8 +15,8 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
-from jax_engine.engine.prompt_embeds import EmbedsForm, embeds_of
 from jax_engine.engine.request_router import RequestRouter
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm, embeds_of
 from reference.transformer import Transformer
 from tests.support.some_embeds import WIDTH, some_embeds
 from tests.support.tiny_encoders import tiny_encoder

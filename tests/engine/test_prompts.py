@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError
-from jax_engine.engine.prompts import (
+from jax_engine.engine.requests.prompts import (
     Prompt,
     as_prompt_list,
     parse_prompt,

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from jax_engine import ConfigError, SamplingParams, WeightsError
 from jax_engine.compat.stand_ins import LLM
-from jax_engine.engine.reload import StoredWeights
+from jax_engine.engine.startup.reload import StoredWeights
 from tests.support.tiny_encoders import tiny_encoder
 from tests.support.tiny_llama import tiny_llama
 

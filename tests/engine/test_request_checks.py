@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestTooLargeError, SamplingParams
-from jax_engine.engine import request as request_checks
-from jax_engine.engine.pooling import PooledParams, PooledResults
-from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.request import Request, RequestChecks, check_service
+from jax_engine.engine.pooling.pooling import PooledParams, PooledResults
+from jax_engine.engine.requests import request as request_checks
+from jax_engine.engine.requests.prompts import Prompt
+from jax_engine.engine.requests.request import Request, RequestChecks, check_service
 from jax_engine.engine.results import Results
 from tests.support.builders import letters
 from tests.support.strategies import EOS, VOCABULARY

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import PoolingParams, SamplingParams
-from jax_engine.engine.pooling import PooledParams
+from jax_engine.engine.pooling.pooling import PooledParams
 from jax_engine.engine.running_requests import derive_seed, request_seed, request_setup
 from jax_engine.sampling.sampling_inputs import sampling_row
 from jax_engine.step import RequestSetup

@@ -14,7 +14,7 @@ import pytest
 
 from jax_engine import RequestOutputKind, SamplingParams
 from jax_engine.engine.engine_core_output import LogprobLists
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.engine.results import Results
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult

@@ -14,7 +14,7 @@ from jax_engine import (
 )
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import outputs_of
+from jax_engine.engine.requests.request import outputs_of
 from jax_engine.engine.stats import Counter, Histogram
 from jax_engine.errors import ForkedProcessError
 from jax_engine.outputs import RequestOutput

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, SamplingParams
-from jax_engine.engine.pooling import PooledParams
+from jax_engine.engine.pooling.pooling import PooledParams
 from jax_engine.sampling_params import per_prompt
 
 

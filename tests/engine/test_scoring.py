@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError
-from jax_engine.engine.prompts import TokenizationOptions
-from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
+from jax_engine.engine.pooling.scoring import compared, paired, reranker_prompts, whole_pair_scored
+from jax_engine.engine.requests.prompts import TokenizationOptions
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, ScoringRequestOutput
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from jax_engine import LLMEngine, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from jax_engine.config.speculative_config import SpeculativeConfig
-from jax_engine.engine.masks import ConstraintBuilder
-from jax_engine.engine.thinking_budget import MarkerTokens
+from jax_engine.engine.requests.masks import ConstraintBuilder
+from jax_engine.engine.requests.thinking_budget import MarkerTokens
 from jax_engine.outputs import CompletionOutput
 from tests.support.builders import small_engine
 from tests.support.draft_models import draft_config

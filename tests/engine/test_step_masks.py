@@ -8,8 +8,8 @@ import pytest
 
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence import NO_TOKEN
-from jax_engine.engine import masks as step_masks
-from jax_engine.engine.masks import (
+from jax_engine.engine.requests import masks as step_masks
+from jax_engine.engine.requests.masks import (
     ConstrainedSamples,
     RequestConstraints,
     StepMasks,

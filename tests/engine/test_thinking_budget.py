@@ -8,8 +8,8 @@ from jax_engine import ConfigError, EngineConfig, InvalidRequestError, SamplingP
 from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.reasoning_markers import REASONING_MARKERS, ReasoningMarkers
 from jax_engine.core.sequence_group import NEVER
-from jax_engine.engine.masks import ConstraintBuilder
-from jax_engine.engine.thinking_budget import MarkerTokens, ThinkingBudget, first_complete
+from jax_engine.engine.requests.masks import ConstraintBuilder
+from jax_engine.engine.requests.thinking_budget import MarkerTokens, ThinkingBudget, first_complete
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.builders import letters, small_engine
 from tests.support.in_process import run as run_all

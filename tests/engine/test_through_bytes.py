@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, PoolingParams, SamplingParams
-from jax_engine.engine import build
+from jax_engine.engine.startup import build
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.sampling_params import StructuredOutputsParams
 from jax_engine.worker.worker import Worker

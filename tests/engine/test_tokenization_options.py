@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError
-from jax_engine.engine.prompts import tokenized
+from jax_engine.engine.requests.prompts import tokenized
 
 
 class Marked:

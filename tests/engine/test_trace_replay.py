@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams
-from jax_engine.engine.masks import Replay, replay_trace
+from jax_engine.engine.requests.masks import Replay, replay_trace
 from tests.support.tiny_llama import EOS, tiny_llama
 
 SETTINGS: dict[str, Any] = {

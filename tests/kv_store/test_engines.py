@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.engine.stored_blocks import StoredBlocks, open_store
+from jax_engine.kv_store.stored_blocks import StoredBlocks, open_store
 from tests.support import tiny_llama as tiny
 from tests.support.patience import HANG_S
 

@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     ),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "parallel/mesh.py": ({"local_devices", "platform"}, "which devices there are to share a model"),
-    "engine/device_settings.py": ({"platform"}, "Python's, which tells of the host"),
+    "engine/startup/device_settings.py": ({"platform"}, "Python's, which tells of the host"),
     "parallel/collectives.py": (
         {
             "cpu_kernels", "pallas_kernels.backends", "pallas_kernels.sum_over_devices",

@@ -13,10 +13,10 @@ DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
 FOLDER = "jax_engine/engine"
 
 REQUESTS: list[Mutant] = [
-    *plant(f"{FOLDER}/request.py", SHELL,
+    *plant(f"{FOLDER}/requests/request.py", SHELL,
         ("cache_salt=parsed.cache_salt,", "cache_salt=None,", "a salt never reaches the cache"),
     ),
-    *plant(f"{FOLDER}/request.py", SHELL,
+    *plant(f"{FOLDER}/requests/request.py", SHELL,
         ("= request_id, priority", "= request_id, 0", "priorities are forgotten"),
     ),
     *plant(f"{FOLDER}/running_requests.py", SHELL,
@@ -27,7 +27,7 @@ REQUESTS: list[Mutant] = [
         ("self._scheduler.abort(request_id, stop_reason)", "self._scheduler.abort(request_id)",
          "who timed out is not told so"),
     ),
-    *plant(f"{FOLDER}/prompts.py", SHELL,
+    *plant(f"{FOLDER}/requests/prompts.py", SHELL,
         ('salt = prompt.get("cache_salt")', "salt = None", "a salt is not read"),
     ),
     *plant(f"{FOLDER}/running_requests.py", DEADLINES,

@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
         ("else (digest, cache_salt)", "else digest",
          "users of one adapter share prefixes"),
     ),
-    *plant("jax_engine/engine/request.py", FIELDS,
+    *plant("jax_engine/engine/requests/request.py", FIELDS,
         ("            adapter=adapter,\n", "", "a request loses its adapter"),
     ),
     *plant("jax_engine/llm.py", FIELDS,

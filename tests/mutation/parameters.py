@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
     *plant("jax_engine/sampling_params.py", ROW_TESTS,
         ("low=0.0, packed=_packed_temperature", "low=0.0", "a hundred-thousandth draws"),
     ),
-    *plant("jax_engine/engine/request.py", VIEW_TESTS,
+    *plant("jax_engine/engine/requests/request.py", VIEW_TESTS,
         ("own = copy(params)", "own = params", "a request changes with its caller's parameters"),
     ),
 ]  # fmt: skip

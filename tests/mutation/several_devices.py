@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
          "blocks forget what is before"),
         ("list[int](), hash(salt)", "list[int](), 0", "prompts of other salts share blocks"),
     ),
-    *plant("jax_engine/engine/known_blocks.py", ROUTER,
+    *plant("jax_engine/engine/request_router.py", ROUTER,
         ("popitem(last=False)", "popitem()", "the newest blocks are given up"),
     ),
     *plant("jax_engine/engine/calls.py", ENGINES,

@@ -25,7 +25,7 @@ CONTROLLER: list[Mutant] = [
 ]  # fmt: skip
 
 ENGINE: list[Mutant] = [
-    *plant("jax_engine/engine/masks.py", PAIRS,
+    *plant("jax_engine/engine/requests/masks.py", PAIRS,
         ("[*self.item.seq.output_token_ids, *self.drafts]", "self.item.seq.output_token_ids",
          "bad words do not see drafts"),
         ("(behind(matcher, part.drafts), part)", "(matcher, part)", "grammars do not see drafts"),
@@ -128,7 +128,7 @@ PREDICTIONS: list[Mutant] = [
         ("shown = finished and self._params.is_ranked, seqs[: self._params.n]",
          "shown = finished and self._params.is_ranked, seqs", "samples that are not told are told"),
     ),
-    *plant("jax_engine/engine/prompts.py", ("tests/engine/test_prompts.py",),
+    *plant("jax_engine/engine/requests/prompts.py", ("tests/engine/test_prompts.py",),
         ("add_special_tokens=False)[:most] if most", "add_special_tokens=False) if most",
          "a prediction of any length is followed"),
     ),

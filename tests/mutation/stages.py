@@ -28,7 +28,7 @@ MUTANTS: list[Mutant] = [
     *plant("jax_engine/processes/runner_client.py", SAME_BITS,
         ("else found[-1]", "else found[0]", "the first stage answers, which draws nothing"),
     ),
-    *plant("jax_engine/engine/device_settings.py", BY_NAME,
+    *plant("jax_engine/engine/startup/device_settings.py", BY_NAME,
         ('.name == "int8"', '.name == "int4"', "scales of a run that is not made"),
     ),
     *plant("jax_engine/core/scheduler.py", FLIGHT,

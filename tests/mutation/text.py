@@ -46,7 +46,7 @@ MUTANTS: list[Mutant] = [
     *plant("jax_engine/tokenization/chat_content.py", CHAT_TESTS,
         ('"\\n".join(part', '"".join(part', "parts of a content run into each other"),
     ),
-    *plant("jax_engine/engine/prompts.py", CHAT_TESTS,
+    *plant("jax_engine/engine/requests/prompts.py", CHAT_TESTS,
         ("dict(checked.chat_template_kwargs or {})", "{}", "the template's own options are lost"),
         ("tools=checked.tools", "tools=None", "tools do not reach the template"),
     ),

@@ -76,7 +76,7 @@ SMALL_PARTS: list[Mutant] = [
     *plant(f"{FOLDER}/step_output.py", PROMPTS,
         ("jnp.maximum(wanted, 0)", "jnp.maximum(wanted - 1, 0)", "of the token before"),
     ),
-    *plant("jax_engine/engine/masks.py", MASKS,
+    *plant("jax_engine/engine/requests/masks.py", MASKS,
         ("&= ~_bit(token)", "|= _bit(token)", "bad words are allowed"),
         ("mask[part.samples] = row", "mask[part.samples.start] = row",
          "only the first sample is bound"),

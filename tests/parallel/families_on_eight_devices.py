@@ -12,7 +12,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.config.engine_config import EngineConfig
-from jax_engine.engine.build import build_engine
+from jax_engine.engine.startup.build import build_engine
 from pallas_kernels.backends import runs_cpu_kernels
 from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens
 from tests.golden.families.parity import write

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, ConfigError, EngineConfig
-from jax_engine.engine import build, engine_memory
-from jax_engine.engine.open_draft import DraftModel
+from jax_engine.engine.startup import build, engine_memory
+from jax_engine.engine.startup.open_draft import DraftModel
 from jax_engine.model_spec import (
     AttentionSpec,
     ExpertsSpec,

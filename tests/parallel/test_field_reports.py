@@ -108,7 +108,7 @@ def in_a_process(code: str, *given: str, **variables: str) -> str:
 def test_what_is_imported_asks_for_no_device() -> None:
     """A variable that names the visible devices may thus be set until an engine is made."""
     code = """
-import jax_engine, jax_engine.llm, jax_engine.engine.build, jax_engine.serving.async_llm
+import jax_engine, jax_engine.llm, jax_engine.engine.startup.build, jax_engine.serving.async_llm
 from jax_engine import EngineConfig
 EngineConfig(model="x", tensor_parallel_size=2, distributed_executor_backend="uni")
 from jax._src.xla_bridge import backends_are_initialized

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, LoRARequest, SamplingParams
-from jax_engine.engine import device_settings
+from jax_engine.engine.startup import device_settings
 from jax_engine.errors import ConfigError, EngineDeadError
 from jax_engine.processes import runner_child
 from jax_engine.processes.placement import own_cores

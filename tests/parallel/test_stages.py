@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, EngineConfig, SamplingParams
-from jax_engine.engine import build
-from jax_engine.engine.device_settings import check_processes, check_stages
+from jax_engine.engine.startup import build
+from jax_engine.engine.startup.device_settings import check_processes, check_stages
 from jax_engine.errors import ConfigError
 from jax_engine.layers.batch import one_sequence
 from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec

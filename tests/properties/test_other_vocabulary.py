@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.engine.open_draft import DraftParts
+from jax_engine.engine.startup.open_draft import DraftParts
 from tests.properties.test_equal_bits import PLAIN
 from tests.properties.test_speculation import (
     PLAINLY,

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import PoolingParams, SamplingParams
-from jax_engine.engine.pooling import PooledParams
+from jax_engine.engine.pooling.pooling import PooledParams
 from jax_engine.engine.running_requests import request_setup
 from jax_engine.processes.runner_client import RemoteRunner
 from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Samples, Step

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from jax_engine.engine.masks import ConstraintBuilder
-from jax_engine.engine.thinking_budget import MarkerTokens, ThinkingBudget
+from jax_engine.engine.requests.masks import ConstraintBuilder
+from jax_engine.engine.requests.thinking_budget import MarkerTokens, ThinkingBudget
 from reference.thinking import Thinking
 from tests.properties.test_engine_against_reference import run_both
 from tests.support.builders import Pool, model_pair

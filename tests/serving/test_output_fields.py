@@ -9,7 +9,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine import LLMEngine, RequestOutputKind
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput
 from jax_engine.serving.engine_server import messages_of
 from jax_engine.serving.messages import Outputs, decode_report, encode

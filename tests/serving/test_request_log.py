@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jax_engine import PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.outputs import CompletionOutput, RequestOutput
 from jax_engine.serving.request_log import (
     CLIENT_REQUEST,

@@ -70,7 +70,9 @@ def test_a_runner_ends_with_its_server(
     """The first request's steps are compiled while it runs, so that some meet a compilation."""
     server = HttpServer.of(checkpoint, MP)
     try:
-        pid: Any = until(lambda: runs("jax_engine.engine.runner_main", server.process.pid), "it")
+        pid: Any = until(
+            lambda: runs("jax_engine.engine.startup.runner_main", server.process.pid), "it"
+        )
         answer = phase(server)
         below = children(server.process.pid)
         os.kill(pid, number)

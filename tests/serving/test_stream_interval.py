@@ -9,7 +9,7 @@ import pytest
 from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.serving.open_requests import CompletionStream
 from tests.support.engine_in_thread import in_threads, run_client
 

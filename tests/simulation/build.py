@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
-from jax_engine.engine.build import EngineParts, build_scheduler, limits_of
+from jax_engine.engine.startup.build import EngineParts, build_scheduler, limits_of
 from jax_engine.worker import kv_cache
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.device import SimulatedDevice
@@ -73,7 +73,7 @@ def build_engine(
 
 
 def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock) -> LLMEngine:
-    """The engine of a device: what `jax_engine.engine.build` does behind the model."""
+    """The engine of a device: what `jax_engine.engine.startup.build` does behind the model."""
     config = EngineConfig(**settings.config)
     limits = limits_of(config, settings.max_model_len)
     scheduler = build_scheduler(config, limits, device, watermark=settings.watermark)

@@ -8,7 +8,7 @@ import pytest
 
 from jax_engine import EngineConfig, InvalidRequestError, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
-from jax_engine.engine import build_speculator as build
+from jax_engine.engine.startup import build_speculator as build
 from jax_engine.errors import ConfigError
 from jax_engine.speculation.drafter import DraftRequest
 from tests.support.builders import small_engine

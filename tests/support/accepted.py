@@ -8,8 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from jax_engine import LLMEngine
-from jax_engine.engine.pooling import PooledParams
-from jax_engine.engine.request import Request
+from jax_engine.engine.pooling.pooling import PooledParams
+from jax_engine.engine.requests.request import Request
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 type Fields = dict[str, Any]

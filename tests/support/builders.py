@@ -23,8 +23,8 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import Drafts
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.open_draft import DraftParts
+from jax_engine.engine.startup.build import EngineParts, build_engine
+from jax_engine.engine.startup.open_draft import DraftParts
 from jax_engine.operations import device
 from jax_engine.speculation.draft_model import scratch_blocks
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS

@@ -8,7 +8,7 @@ import numpy as np
 from jax_engine import LLMEngine, LoRARequest, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.engine_loop import EngineLoop
-from jax_engine.engine.request import RequestUpdate, outputs_of
+from jax_engine.engine.requests.request import RequestUpdate, outputs_of
 from jax_engine.engine.stats import Metric
 from jax_engine.errors import JaxEngineError
 from jax_engine.outputs import AnyRequestOutput

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from jax_engine.engine.open_draft import DraftParts
+from jax_engine.engine.startup.open_draft import DraftParts
 from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.builders import letters

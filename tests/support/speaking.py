@@ -21,7 +21,7 @@ from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
-from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.startup.build import EngineParts, build_engine
 from jax_engine.speculation.speculator import MAX_DRAFT_TOKENS
 from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
 from tests.support.drafters import Guess

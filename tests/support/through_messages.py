@@ -6,7 +6,7 @@ from typing import Any
 from jax_engine import LLMEngine
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     Abort,

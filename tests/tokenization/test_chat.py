@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jax_engine.engine.prompts import chat_prompts
+from jax_engine.engine.requests.prompts import chat_prompts
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.tokenization import chat_template as chat_module
 from jax_engine.tokenization.chat_content import content_text

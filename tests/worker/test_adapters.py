@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_engine import EngineConfig
-from jax_engine.engine.build import build_engine
+from jax_engine.engine.startup.build import build_engine
 from jax_engine.errors import ConfigError, OutOfMemoryError, WeightsError
 from jax_engine.lora.adapter import AdaptedModule, Adapter
 from jax_engine.lora.slot_weights import AdapterSlots

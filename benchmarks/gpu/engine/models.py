@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.config.speculative_config import SpeculativeConfig
-from jax_engine.engine import build as engine_build
+from jax_engine.engine.startup import build as engine_build
 from jax_engine.models.model_loader import LoadedModel, ModelFiles, open_model
 from jax_engine.weights.codes import E4M3, Kind
 from jax_engine.worker.aot_cases import quantised

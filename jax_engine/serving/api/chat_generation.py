@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.requests.prompts import PromptInput
 from jax_engine.outputs import CompletionOutput, RequestOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.api.api_errors import invalid

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompt_embeds import EmbedsForm, embeds_of
-from jax_engine.engine.prompts import chat_texts
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm, embeds_of
+from jax_engine.engine.requests.prompts import chat_texts
 from jax_engine.models.checkpoints.pytorch.pytorch_file import read_tensor
 from jax_engine.serving.api.api_errors import invalid
 from jax_engine.serving.api.endpoint_requests import Chat, ChatRequest

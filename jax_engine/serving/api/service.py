@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.requests.prompts import PromptInput
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.lora.adapter_templates import own_template
 from jax_engine.outputs import PoolingRequestOutput, RequestMetrics, RequestOutput

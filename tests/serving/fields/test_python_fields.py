@@ -23,7 +23,7 @@ from jax_engine import (
     SamplingParams,
     StructuredOutputsParams,
 )
-from jax_engine.engine.prompts import TokenizationOptions
+from jax_engine.engine.requests.prompts import TokenizationOptions
 from jax_engine.serving import async_llm
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from jax_engine.worker.worker import Worker

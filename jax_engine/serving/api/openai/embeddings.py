@@ -18,8 +18,8 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.engine.prompts import cut_tokens
-from jax_engine.engine.ranking import Ranked, check_marks, encoded_together
+from jax_engine.engine.pooling.ranking import Ranked, check_marks, encoded_together
+from jax_engine.engine.requests.prompts import cut_tokens
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.serving.api.api_errors import aborted, invalid

@@ -7,8 +7,8 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.engine.ranking import scored_together, scores_of
-from jax_engine.engine.scoring import compared, pair_messages, whole_pair_scored
+from jax_engine.engine.pooling.ranking import scored_together, scores_of
+from jax_engine.engine.pooling.scoring import compared, pair_messages, whole_pair_scored
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.pooling_params import PoolingTask

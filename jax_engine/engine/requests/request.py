@@ -17,10 +17,10 @@ from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.engine_core_output import EngineCoreOutput
-from jax_engine.engine.masks import ConstraintBuilder, replay_trace
-from jax_engine.engine.pooling import PooledParams, PooledResults
-from jax_engine.engine.prompt_embeds import EmbedsForm
-from jax_engine.engine.prompts import (
+from jax_engine.engine.pooling.pooling import PooledParams, PooledResults
+from jax_engine.engine.requests.masks import ConstraintBuilder, replay_trace
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm
+from jax_engine.engine.requests.prompts import (
     Prompt,
     PromptInput,
     TextLength,

@@ -8,7 +8,7 @@ import numpy as np
 from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.models.model_config import ModelConfig, PoolingRecipe
 from jax_engine.models.pooling_heads import PoolingHead

@@ -15,9 +15,11 @@ from jax_engine.config.engine_config import LONGEST, Backend, EngineConfig, HfOv
 from jax_engine.core.admission import Limits
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
-from jax_engine.engine.build_encoder import build_encoder, limits_of_encoder
-from jax_engine.engine.default_sampling import suggested_ends
-from jax_engine.engine.device_settings import (
+from jax_engine.engine.kv_event_publisher import KVEventPublisher, open_publisher
+from jax_engine.engine.requests.default_sampling import suggested_ends
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm
+from jax_engine.engine.startup.build_encoder import build_encoder, limits_of_encoder
+from jax_engine.engine.startup.device_settings import (
     check_alike,
     check_cache,
     check_invariant,
@@ -30,14 +32,12 @@ from jax_engine.engine.device_settings import (
     resolve_cache_dtype,
     resolve_dtype,
 )
-from jax_engine.engine.engine_memory import each_device, engine_memory, swapped_bytes
-from jax_engine.engine.kv_event_publisher import KVEventPublisher, open_publisher
-from jax_engine.engine.open_draft import DraftModel, DraftParts, open_draft
-from jax_engine.engine.prompt_embeds import EmbedsForm
-from jax_engine.engine.stored_blocks import check_folder, open_store
+from jax_engine.engine.startup.engine_memory import each_device, engine_memory, swapped_bytes
+from jax_engine.engine.startup.open_draft import DraftModel, DraftParts, open_draft
 from jax_engine.errors import ConfigError, OutOfMemoryError
 from jax_engine.host_memory import allocating
 from jax_engine.kv_store.folder_store import FolderStore
+from jax_engine.kv_store.stored_blocks import check_folder, open_store
 from jax_engine.lora.modules import Modules
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.models.model_config import ModelConfig
@@ -72,7 +72,7 @@ logger = logging.getLogger("jax_engine")
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
 ALL = "all that an engine holds and compiles"
-RUNNER_MODULE = "jax_engine.engine.runner_main"
+RUNNER_MODULE = "jax_engine.engine.startup.runner_main"
 
 
 @dataclass(frozen=True)

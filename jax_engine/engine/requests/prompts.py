@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from jax_engine.checks import check_integer, check_types, named_fields, shown
 from jax_engine.core.admission import prompt_too_long
-from jax_engine.engine.prompt_embeds import EmbedsForm, embeds_of
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm, embeds_of
 from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.lora.adapter_templates import own_template, own_templates
 from jax_engine.lora.request import one_lora_each

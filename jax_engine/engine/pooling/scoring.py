@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompts import PromptInput, TokenizationOptions, parse_prompt, prompt_text
+from jax_engine.engine.requests.prompts import (
+    PromptInput,
+    TokenizationOptions,
+    parse_prompt,
+    prompt_text,
+)
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
 from jax_engine.tokenization.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.core.admission import Limits
-from jax_engine.engine.device_settings import needs_invariant_kernels, resolve_dtype
+from jax_engine.engine.startup.device_settings import needs_invariant_kernels, resolve_dtype
 from jax_engine.errors import ConfigError
 from jax_engine.models.model_loader import ModelFiles
 from jax_engine.operations import memory_bytes

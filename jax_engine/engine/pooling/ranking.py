@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompts import (
+from jax_engine.engine.pooling.scoring import paired, unit
+from jax_engine.engine.requests.prompts import (
     PromptInput,
     prompt_text,
     tokenization_options,
     with_token_ids,
 )
-from jax_engine.engine.scoring import paired, unit
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
 from jax_engine.ranking_prompt import DOCUMENT, QUERY, ranking_prompt

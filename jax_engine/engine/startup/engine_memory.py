@@ -10,12 +10,12 @@ from dataclasses import replace
 import jax
 
 from jax_engine.config.engine_config import EngineConfig
-from jax_engine.engine.device_settings import (
+from jax_engine.engine.startup.device_settings import (
     needs_invariant_kernels,
     resolve_cache_dtype,
     resolve_dtype,
 )
-from jax_engine.engine.open_draft import DraftModel
+from jax_engine.engine.startup.open_draft import DraftModel
 from jax_engine.host_memory import check_fits
 from jax_engine.lora.slot_weights import AdapterSlots
 from jax_engine.models.model_loader import LoadedModel

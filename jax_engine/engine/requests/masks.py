@@ -30,7 +30,7 @@ from jax_engine.config.reasoning_markers import ReasoningMarkers
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import NO_TOKEN
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.thinking_budget import MarkerTokens, ThinkingBudget
+from jax_engine.engine.requests.thinking_budget import MarkerTokens, ThinkingBudget
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.compiler import GuideCompiler
 from jax_engine.guided.guide import Guide, behind, fill_masks, reason_of

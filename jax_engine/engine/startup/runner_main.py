@@ -1,4 +1,4 @@
-"""The process of an engine's runners: `python -m jax_engine.engine.runner_main ADDRESS`.
+"""The process of an engine's runners: `python -m jax_engine.engine.startup.runner_main ADDRESS`.
 
 `build.remote_runners` starts it. It beats before it has imported JAX.
 """
@@ -22,7 +22,7 @@ def build(settings: tuple[Any, Any, list[int]], folders: Folders) -> tuple[Any, 
     """
     config, seat, cores = settings
     bind_to_cores(cores)
-    from jax_engine.engine.build import told_runners
+    from jax_engine.engine.startup.build import told_runners
 
     return told_runners(config, seat, folders)
 

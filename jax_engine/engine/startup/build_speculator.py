@@ -4,7 +4,7 @@ from functools import partial
 
 from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.speculative_config import SpeculativeConfig
-from jax_engine.engine.build import EngineParts
+from jax_engine.engine.startup.build import EngineParts
 from jax_engine.engine.vllm_parts import vllm_config
 from jax_engine.speculation.draft_model import DraftModelDrafter
 from jax_engine.speculation.draft_runner import DraftRunner, draft_setup

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jax_engine.checks import shown
 from jax_engine.config.engine_config import LONGEST, EngineConfig
 from jax_engine.config.vllm_settings import LOAD_FORMATS
-from jax_engine.engine.build import open_files, settings_of_runners
+from jax_engine.engine.startup.build import open_files, settings_of_runners
 from jax_engine.errors import ConfigError, JaxEngineError
 from jax_engine.models.model_loader import LoadedModel
 

@@ -1,0 +1,1 @@
+"""Requests for hidden states: embeddings, and scores of pairs of texts."""
