@@ -14,7 +14,24 @@ from scripts.contents import WORDS, chapters
 from scripts.figures.__main__ import all_figures
 from scripts.figures.svg import PHONE
 from scripts.figures_in_pages import CAPTIONS, figure, named
-from tests.meta.trees import ROOT
+from tests.meta.trees import ROOT, tracked_files
+
+# What pages and docstrings name of other projects, and of checkpoints.
+OF_OTHERS = {
+    "1_Pooling/config.json",
+    "applications/api_server/server.py",
+    "awq/modules/linear/gemm.py",
+    "core/sched/scheduler.py",
+    "engine/core.py",
+    "gpt_oss/torch/weights.py",
+    "inference/kernel.py",
+    "layers/sampler.py",
+    "nn_modules/qlinear/qlinear_cuda.py",
+    "squeezellm/quant.py",
+    "worker/gpu/model_runner.py",
+    "worker/gpu_worker.py",
+}
+MADE = {"jax_engine/models/families/NAME.py", "oracle/files.json"}  # by a reader, and with the site
 
 
 def _hooks() -> ModuleType:
@@ -51,6 +68,22 @@ def test_the_map_has_a_line_for_each_file(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "room" / "c.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match=r"room/c\.py has no docstring"):
         package_map.package_map("room")
+
+
+def test_files_that_pages_and_docstrings_name_are_there() -> None:
+    """By the end of their path; `engine/stats.py` is `jax_engine/engine/stats.py`."""
+    files = [path.relative_to(ROOT).as_posix() for path in tracked_files()]
+    ends = {
+        "/".join(parts[at:]) for parts in (f.split("/") for f in files) for at in range(len(parts))
+    }
+    named = set()
+    for file in files:
+        if file.endswith((".md", ".py")):
+            text = (ROOT / file).read_text("utf-8")
+            named |= set(
+                re.findall(r"`((?:\w[\w.-]*/)+[\w.-]+\.(?:py|md|json|tsv|mjs|toml))`", text)
+            )
+    assert len(named) > 100 and named - ends == OF_OTHERS | MADE
 
 
 def test_an_unknown_directive_is_an_error() -> None:
