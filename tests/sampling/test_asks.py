@@ -68,6 +68,21 @@ def test_the_host_asks_for_enough(settings: list[dict[str, Any]], seed: int) -> 
     np.testing.assert_allclose(mine.logprobs, found.logprobs, rtol=1e-6)
 
 
+def test_processed_logits_are_drawn_from_and_the_model_s_are_told() -> None:
+    logits = np.float32([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
+    processed = jnp.float32([[0.0, 0.0, 1.0], [5.0, 2.0, 1.0]])
+    rows, position = packed([{"temperature": 0.0, "logprobs": 0}] * 2), jnp.zeros(2, jnp.int32)
+    inputs = unpack_sampling(
+        jnp.asarray(rows), position, jnp.asarray(NO_BIAS), jnp.asarray(NO_BIAS)
+    )
+    found = sample(jnp.asarray(logits), inputs, processed, draw=xla.draw, logsumexp=xla.logsumexp)
+    assert found.token_ids.tolist() == [2, 0]
+    np.testing.assert_allclose(
+        found.logprobs, [-np.log(np.exp(row).sum()) for row in logits], rtol=1e-6
+    )
+    assert found.ranks.tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("settings", [{"top_n_sigma": 0.1}, {"top_k": 1}, {"top_p": 0.01}])
 def test_a_filter_that_is_alone_in_its_step_filters(settings: dict[str, Any]) -> None:
     """It leaves one token, which is not the one that would be drawn without it."""

@@ -59,6 +59,7 @@ WORDS |= {" x": [9], "emu": [1, 2], " emu": [1, 3]}
         ("ox", [[6, 7], [8, 7]]),
         ("emu", [[1, 2]]),  # the same first token
         (" cat", [[2]]),  # the space is there already
+        ("  x", []),  # no tokens, which are no sequence
     ],
 )
 def test_bad_words_are_forbidden_with_and_without_a_space(word, wanted) -> None:
@@ -94,12 +95,14 @@ def test_both_forms_of_processors_are_told_apart() -> None:
     bound = functools.partial(lambda weight, output, logits: logits * weight, 2.0)
     any_number = lambda *given: given[-1] + 1000 * len(given)  # noqa: E731
     with_default = lambda output, logits, scale=3.0: scale * logits  # noqa: E731
+    with_more = lambda output, logits, **more: logits + len(output) + 20  # noqa: E731
+    with_rest = lambda output, logits, *rest: logits + len(rest) + 30  # noqa: E731
     three_with_default = lambda prompt, output, logits, scale=5.0: scale * logits  # noqa: E731
     functions = [
         three, Callable3(), two, bound, any_number, with_default, three_with_default, np.add,
-        CannotBeAsked(),
+        CannotBeAsked(), with_more, with_rest,
     ]  # fmt: skip
-    wanted = [14.0, 14.0, 101.0, 2.0, 2001.0, 3.0, 5.0, 5.0, 8.0]
+    wanted = [14.0, 14.0, 101.0, 2.0, 2001.0, 3.0, 5.0, 5.0, 8.0, 22.0, 31.0]
     for one, result in zip(functions, wanted, strict=True):
         logits = np.ones(2, np.float32)
         assert run_processors([with_prompt(one)], [1, 2, 3], [4], logits)[0] == result

@@ -75,6 +75,13 @@ def test_each_row_keeps_what_its_own_filters_leave(
     check(spread(len(settings), vocab, scale), settings)
 
 
+def test_logits_may_be_large() -> None:
+    """Their exponentials are not: only differences to the largest one count."""
+    settings = SETTINGS["p"]
+    for offset in (-300, 300):
+        check(spread(len(settings), MANY, 0.3) + np.float32(offset), settings)
+
+
 @pytest.mark.parametrize("vocab", [FEW, MANY])
 def test_all_that_tie_with_the_last_one_are_kept(vocab: int) -> None:
     logits = np.tile(np.float32([2, 0, 1, 1] * (vocab // 4)), (4, 1))
