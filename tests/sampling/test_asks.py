@@ -94,6 +94,16 @@ def test_a_filter_that_is_alone_in_its_step_filters(settings: dict[str, Any]) ->
         assert (np.asarray(tokens) == VOCAB - 1).all() == same
 
 
+@pytest.mark.parametrize("host_decides", [False, True])
+def test_a_penalty_counts_whoever_decides(host_decides: bool) -> None:
+    """The first row's output has token 3, and no other row's has."""
+    logits = np.zeros((3, VOCAB), np.float32)
+    logits[:, 3], logits[:, 7] = 2.0, 1.0
+    rows = packed([{"temperature": 0.0, "presence_penalty": 1.5}] * 3)
+    asks = stages_needed(rows) if host_decides else None
+    assert _sampled(logits, rows, asks).token_ids.tolist() == [7, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
