@@ -66,12 +66,14 @@ def test_no_number_takes_the_place_of_another(name: str) -> None:
     assert len(changed) == 1 and getattr(inputs, name)[0] == getattr(one, name)
 
 
-@pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**63 + 2**31 + 5, 2**64 - 1])
+@pytest.mark.parametrize(
+    "seed", [0, 5, 2**32 - 1, 2**32, 2**63 + 2**31 + 5, 2**64 - 1, -2, -(2**63)]
+)
 def test_all_bits_of_a_seed_arrive(seed: int) -> None:
     row = sampling_row(SamplingParams(), seed)
     inputs = _unpack(jnp.asarray(row[None]), jnp.array([5]), NOTHING, NOTHING)
     assert inputs.seed.dtype == jnp.uint32
-    assert inputs.seed.tolist() == [[seed // 2**32, seed % 2**32]]
+    assert inputs.seed.tolist() == [[seed // 2**32 % 2**32, seed % 2**32]]
 
 
 def test_each_word_of_a_row_belongs_to_one_field() -> None:
