@@ -10,7 +10,7 @@ from tests.support.counting import test_of as name_of
 from tests.support.counting import valid_examples
 from tests.thorough import record, rounds, tables
 from tests.thorough.named import named
-from tests.thorough.parts import PARTS, Part, seed_of
+from tests.thorough.parts import PARTS, Part, seed_of, with_random_tests
 from tests.thorough.record import Run
 from tests.thorough.rounds import Outcome, run_part, run_rounds
 
@@ -103,3 +103,13 @@ def test_invariants_are_found_where_tests_name_them() -> None:
     assert "tests/properties/test_block_manager_pair.py::TestBlockManagerPair" in found[12]
     assert "tests/tokenization/test_stop.py" in found[50]
     assert "tests/core/test_policies.py::test_i24_a_preempted_request_takes_no_budget" in found[24]
+
+
+def test_each_file_that_draws_examples_is_in_a_part() -> None:
+    """But those about this repository, those of clients, and what is compiled for an AMD GPU."""
+    named = tuple(test.partition("::")[0] for part in PARTS for test in part.tests)
+    folders = [path.name for path in (ROOT / "tests").iterdir() if path.is_dir()]
+    left = [file for file in with_random_tests(*folders) if not file.startswith(named)]
+    elsewhere = ("tests/aot/", "tests/clients/", "tests/meta/")
+    assert [file for file in left if not file.startswith(elsewhere)] == []
+    assert all((ROOT / file).exists() for file in named)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+ROOT = Path(__file__).resolve().parents[2]
+
 KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "kv_write", "linear",
            "merge", "norms", "numba", "parts", "xla", "zeros")  # fmt: skip
 
@@ -52,8 +54,21 @@ def _files(folder: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/test_{name}.py" for name in names)
 
 
+def with_random_tests(*folders: str) -> tuple[str, ...]:
+    """The files of these folders of `tests/` that draw examples."""
+    found = (path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py"))
+    draws = (path for path in found if "from hypothesis" in path.read_text("utf-8"))
+    return tuple(sorted(path.relative_to(ROOT).as_posix() for path in draws))
+
+
+def _others(*folders: str) -> tuple[str, ...]:
+    """Those of them that no part of `NAMED` has: a new file is in a part by itself."""
+    named = tuple(test for part in NAMED for test in part.tests)
+    return tuple(file for file in with_random_tests(*folders) if not file.startswith(named))
+
+
 SIMULATION = "tests/simulation/test_simulation.py::test_nothing_goes_wrong"
-PARTS = (
+NAMED = (
     Part("simulation", (f"{SIMULATION}_in_fresh_simulations",)),
     Part("tiny simulation", (f"{SIMULATION}_with_the_real_worker",)),
     Part(
@@ -132,6 +147,17 @@ PARTS = (
     Part("attention", _files("kernels", "paged_attention", "invariants"), examples=1000),
     Part("GPU kernels", _files("kernels", "mosaic", "mosaic_plans", "triton"), examples=1000),
     Part("small scopes", ("tests/simulation/test_small_scopes.py",), once=True),
+)
+PARTS = (
+    *NAMED,
+    Part("other properties", _others("properties"), examples=60),
+    Part("other kernels", _others("kernels"), examples=150),
+    Part("requests", _others("engine", "guided", "serving"), examples=150),
+    Part("files of weights", _others("lora", "models", "weights"), examples=100),
+    Part("guesses", _others("speculation"), examples=150),
+    Part("processes", _others("kv_store", "parallel", "processes", "ray", "worker"), examples=40),
+    Part("pages", _others("docs", "playground"), examples=150),
+    Part("conformance", _others("conformance"), examples=30),
 )
 
 
