@@ -20,9 +20,9 @@ from jax_engine.models.checkpoints.default_model import default_model_path
 from jax_engine.models.checkpoints.gguf.gguf_file import GgufFile
 from jax_engine.models.checkpoints.gguf.gguf_source import config_from_gguf
 from jax_engine.models.checkpoints.weight_layouts import INDEX, WHOLE
+from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.run import quantize
-from jax_engine.ranking_prompt import DOCUMENT, QUERY
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 
 TEXT = "SmolLM2-135M-Instruct"

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from jax_engine import LLM, InvalidRequestError, PoolingParams, RequestTooLargeError
-from jax_engine.ranking_prompt import DOCUMENT, QUERY, ranking_prompt
+from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY, ranking_prompt
 from tests.golden.families import rankings
 from tests.support.tiny_ranker import as_language_model, tiny_ranker
 
@@ -128,13 +128,13 @@ BOTH = "at least 2 texts together, documents and behind them the query, got"
             lambda llm: llm.score(
                 "a", ["b", "c"], tokenization_kwargs={"truncate_prompt_tokens": 110}
             ),
-            "keep its 2 documents and the query when it is cut, got 1 and 1 of them in 110 tokens",
+            r"keep its documents \(2\) and the query when it is cut, got 1 and 1 of them in 110 tokens",
         ),
         (
             lambda llm: llm.encode(
                 ["a", "b"], tokenization_kwargs={"truncation": True, "max_length": 9}
             ),
-            "keep its 1 documents and the query when it is cut, got 0 and 0 of them in 9 tokens",
+            r"keep its documents \(1\) and the query when it is cut, got 0 and 0 of them in 9 tokens",
         ),
     ],
 )  # fmt: skip

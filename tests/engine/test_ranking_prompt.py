@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.ranking_prompt import DOCUMENT, QUERY, ranking_prompt
+from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY, ranking_prompt
 
 TOKENS = (DOCUMENT, QUERY)
 # Parts of which either token may come to be, inside of each other, too.

@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
         ("self._is_read[item.start : item.start + item.num_tokens]", "self._is_read[: len(own)]",
          "each chunk is read as if it were the first"),
     ),
-    *plant("jax_engine/ranking_prompt.py", RANKING,
+    *plant("jax_engine/models/families/jina_ranking.py", RANKING,
         ('f"< {token[1:]}"', "token", "a token inside of another one is left in a text"),
     ),
     *plant("jax_engine/engine/pooling/ranking.py", RANKING,

@@ -7,7 +7,7 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 
-from jax_engine.ranking_prompt import DOCUMENT, QUERY
+from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY
 from tests.golden.families import rankings
 from tests.support.byte_tokenizer import save_byte_tokenizer
 

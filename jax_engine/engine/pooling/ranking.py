@@ -18,8 +18,8 @@ from jax_engine.engine.requests.prompts import (
     with_token_ids,
 )
 from jax_engine.errors import InvalidRequestError
+from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY, ranking_prompt
 from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
-from jax_engine.ranking_prompt import DOCUMENT, QUERY, ranking_prompt
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # it imports JAX, which a server's process does not have
