@@ -128,13 +128,13 @@ BOTH = "at least 2 texts together, documents and behind them the query, got"
             lambda llm: llm.score(
                 "a", ["b", "c"], tokenization_kwargs={"truncate_prompt_tokens": 110}
             ),
-            r"keep its documents \(2\) and the query when it is cut, got 1 and 1 of them in 110 tokens",
+            r"documents \(2\) and the query when it is cut, got 1 and 1 of them in 110 tokens",
         ),
         (
             lambda llm: llm.encode(
                 ["a", "b"], tokenization_kwargs={"truncation": True, "max_length": 9}
             ),
-            r"keep its documents \(1\) and the query when it is cut, got 0 and 0 of them in 9 tokens",
+            r"documents \(1\) and the query when it is cut, got 0 and 0 of them in 9 tokens",
         ),
     ],
 )  # fmt: skip
