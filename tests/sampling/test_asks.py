@@ -110,6 +110,7 @@ def test_a_penalty_counts_whoever_decides(host_decides: bool) -> None:
         ({}, "draws"),  # vLLM's default temperature is 1
         ({"temperature": 0.0}, ""),
         ({"temperature": 0.0, "top_k": 5, "top_p": 0.5, "top_n_sigma": 1.0}, ""),
+        ({"temperature": 0.0, "top_k": 5000}, ""),
         ({"temperature": 0.0, "logprobs": 1}, "logprobs"),
         ({"top_k": 256}, "draws shortlist"),
         ({"top_k": 257}, "draws shortlist long_list"),
