@@ -91,7 +91,7 @@ def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     Raises:
         InvalidRequestError: There are none, or one has a wrong form; the message says which.
     """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise InvalidRequestError(
             f"a conversation must be a list of messages, got {type(messages).__name__}"
         )
@@ -127,15 +127,15 @@ def _part(where: str, part: object) -> Mapping[str, Any]:
     """A part as templates know it."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    field = _TEXT_FIELDS.get(kind) if isinstance(kind, str) else None
-    text = part.get(field) if isinstance(part, Mapping) and field is not None else None
-    if not isinstance(part, Mapping) or not isinstance(text, str):
+    given = part if isinstance(part, Mapping) else {"type": type(part).__name__}
+    kind = given.get("type")
+    text = given.get(_TEXT_FIELDS[kind]) if isinstance(kind, str) and kind in _TEXT_FIELDS else None
+    if not isinstance(text, str):
         raise InvalidRequestError(
             f"{where} must be {{'type': 'text', 'text': ..}}, got one of type {shown(kind)}: the "
             "engine reads text only"
         )
-    return part if kind == "text" else {"type": "text", "text": text}
+    return given if kind == "text" else {"type": "text", "text": text}
 
 
 def content_text(content: Any) -> str:

@@ -92,8 +92,8 @@ def _merges(fields: GgufTokenizerFields, where: str) -> list[tuple[str, str]]:
         raise WeightsError(f"{where}: tokenizer.ggml.merges is missing.")
     merges = []
     for index, merge in enumerate(fields.merges):
-        left, space, right = merge.partition(" ")
-        if not (left and right and space) or " " in right:
+        left, _, right = merge.partition(" ")
+        if not (left and right) or " " in right:
             raise WeightsError(
                 f"{where}: tokenizer.ggml.merges[{index}] must be two parts with a space between, "
                 f"got {short(merge)}."
@@ -154,16 +154,13 @@ def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
     control = {i for i, kind in enumerate(types) if kind == _CONTROL} | {
         *ends_by_text(fields.tokens)
     }
-    backend.add_special_tokens(
-        [AddedToken(fields.tokens[i], normalized=False) for i in sorted(control)]
-    )
+    backend.add_special_tokens([fields.tokens[i] for i in control])
     user = [
         AddedToken(token, normalized=False)
         for i, (token, kind) in enumerate(zip(fields.tokens, types, strict=True))
         if kind == _USER_DEFINED and i not in control
     ]
-    if user:
-        backend.add_tokens(user)
+    backend.add_tokens(user)
 
 
 def _add_ends(backend: Backend, fields: GgufTokenizerFields, kind: str) -> None:

@@ -7,7 +7,6 @@ file's `default_vocab_size` has room for.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
-from tokenizers import AddedToken, Regex, decoders, processors
+from tokenizers import Regex, decoders, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
@@ -178,7 +177,7 @@ def _ranked(fields: TekkenFields, file: Path) -> list[bytes]:
         if token.rank < count:
             try:
                 found[token.rank] = base64.b64decode(token.token_bytes, validate=True)
-            except binascii.Error as error:
+            except ValueError as error:  # binascii.Error is one
                 raise WeightsError(f"{file}: token {token.rank} is damaged: {error}.") from error
     lost = next((rank for rank in range(count) if not found.get(rank)), None)
     if lost is not None:
@@ -203,7 +202,7 @@ def _byte_pairs(pattern: str, control: list[str], ranked: list[bytes]) -> Backen
     split: Any = Split(Regex(pattern), behavior="isolated")
     backend.pre_tokenizer = Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
+    backend.add_special_tokens(control)
     begin = _NAMED["bos_token"]
     if begin in control:
         backend.post_processor = processors.TemplateProcessing(

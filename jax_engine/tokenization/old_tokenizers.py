@@ -234,9 +234,7 @@ def backend_of_sentencepiece(
         unknown=model.unknown,
     )
     backend = backend_from_fields(described, "llama", str(file))
-    first = _before_spaces(model)
-    if first:
-        backend.normalizer = normalizers.Sequence([*first, backend.normalizer])
+    backend.normalizer = normalizers.Sequence([*_before_spaces(model), backend.normalizer])
     _add_tokens(backend, directory, fields)
     named = {"unk_token": model.tokens[model.unknown]}
     if model.bos is not None:

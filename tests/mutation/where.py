@@ -32,7 +32,11 @@ MORE = {
     "operations": ("tests/weights", "tests/models", "tests/worker"),
     "processes": ("tests/serving/test_awake.py",),
     "sampling": ("tests/engine/test_logprobs.py", CHEAP[1]),
-    "tokenization": ("tests/engine/test_llm_text.py", CHEAP[1]),
+    "tokenization": (
+        "tests/engine/test_llm_text.py",
+        "tests/models/test_gguf_ends.py",
+        CHEAP[1],
+    ),
     "weights": ("tests/models/test_decoder.py",),
     "worker": ("tests/engine", "tests/models/test_decoder.py", *CHEAP),
 }

@@ -137,12 +137,12 @@ def calling(*arguments: Any) -> dict[str, Any]:
 
 def test_arguments_of_tool_calls_reach_the_template_as_mappings() -> None:
     """OpenAI's messages carry them as text; the same as transformers makes of mappings."""
-    chat = [CHAT[1], calling('{"a": 1, "b": [2]}', {"a": 3}, "", None, "{}")]
+    chat = [CHAT[1], calling('{"a": 1, "b": [2]}', {"a": 3}, "", None, "{}", "[]")]
     before = json.dumps(chat)
     text = make(CALLS).apply_chat_template(chat, tokenize=False)
-    assert text.endswith("[add a=1 b=[2]][add a=3][add][add][add]")
+    assert text.endswith("[add a=1 b=[2]][add a=3][add][add][add][add]")
     assert json.dumps(chat) == before
-    mappings = [CHAT[1], calling({"a": 1, "b": [2]}, {"a": 3}, {}, {}, {})]
+    mappings = [CHAT[1], calling({"a": 1, "b": [2]}, {"a": 3}, {}, {}, {}, {})]
     assert text == transformers_text(make(CALLS), mappings, CALLS)
 
 
@@ -157,6 +157,8 @@ def test_arguments_of_tool_calls_reach_the_template_as_mappings() -> None:
         (calling(7), r"messages\[1\].*JSON object, got 7"),
         (calling("7"), r"messages\[1\].*JSON object"),
         ({"role": "assistant", "tool_calls": "add"}, r"messages\[1\].* list of calls, got str"),
+        ({"role": "assistant", "tool_calls": b"add"}, "list of calls, got bytes"),
+        ({"role": "assistant", "tool_calls": 5}, "list of calls, got int"),
         ({"role": "assistant", "tool_calls": ["add"]}, r"messages\[1\].*'function'.*got 'add'"),
         ({"role": "assistant", "tool_calls": [{"type": "function"}]}, "'function': {'name'"),
     ],
@@ -214,7 +216,14 @@ def test_parts_of_other_names_are_text() -> None:
         odd, plain = (make(TEMPLATES[name]).apply_chat_template([m]) for m in messages)
         assert odd == plain
     assert content_text(content) == "a\nb\nc\nd\ne"
-    assert (content_text(None), content_text("a")) == ("", "a")
+    assert (content_text(None), content_text("ab")) == ("", "ab")
+
+
+def test_other_fields_of_a_part_reach_the_template() -> None:
+    template = "{% for part in messages[0].content %}{{ part.text }}{{ part.mark }}{% endfor %}"
+    chat = [{"role": "user", "content": [*parts("a"), {"type": "text", "text": "b", "mark": "!"}]}]
+    wanted = transformers_text(make(), chat, template)
+    assert make(template).apply_chat_template(chat, tokenize=False) == wanted == "ab!"
 
 
 def test_few_templates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +252,13 @@ def untyped(a):  # type: ignore[no-untyped-def]
     [
         ([], {}, "at least 1 message"),
         ("hi", {}, "must be a list of messages, got str"),
+        (b"hi", {}, "must be a list of messages, got bytes"),
         (CHAT[0], {}, "must be a list of messages, got dict"),
         (iter(CHAT), {}, "must be a list of messages, got list_iterator"),
         (["hi"], {}, r"messages\[0\] must be a dict, got str"),
         ([CHAT[0], {"content": "hi"}], {}, r"messages\[1\] must have a role"),
         ([{"role": "user", "content": 5}], {}, r"\['content'\] must be text or a list"),
+        ([{"role": "user", "content": b"hi"}], {}, "must be text or a list of parts, got bytes"),
         (
             [CHAT[0], {"role": "user", "content": [*parts("a"), {"type": "image_url"}]}],
             {},

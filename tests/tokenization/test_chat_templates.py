@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from jax_engine.tokenization.chat_content import checked_messages
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer, templates_of
 from tests.models.test_gguf import write_gguf
 from tests.tokenization.conftest import sentencepiece_metadata
 from tests.tokenization.test_chat import SCHEMA, make, transformers_text
@@ -102,6 +103,14 @@ def test_named_templates_without_a_default(tmp_path: Path) -> None:
         text(tokenizer)
 
 
+def test_files_of_templates_have_the_order_of_their_names(tmp_path: Path) -> None:
+    """Whatever order the file system has."""
+    (tmp_path / "additional_chat_templates").mkdir()
+    for name in "hdbgcafe":
+        (tmp_path / f"additional_chat_templates/{name}.jinja").write_text("")
+    assert [*templates_of(tmp_path)] == [*"abcdefgh"]
+
+
 def test_a_template_of_a_gguf_file_that_is_no_text(tmp_path: Path) -> None:
     extra = sentencepiece_metadata() | {"tokenizer.chat_template.tool_use": 5}
     with pytest.raises(WeightsError, match=r"m\.gguf: .*must be a string"):
@@ -139,6 +148,7 @@ def test_no_calls_are_as_if_the_field_were_absent(template: str, calls: Any) -> 
     before = dict(answer)
     chat = [USER, answer, USER]
     assert make(template).apply_chat_template(chat, tokenize=False) == "hello;hi;hello;"
+    assert checked_messages(chat)[1] == {"role": "assistant", "content": "hi"}
     assert answer == before
     plain = [USER, {"role": "assistant", "content": "hi"}, USER]
     assert transformers_text(make(template), plain, template) == "hello;hi;hello;"

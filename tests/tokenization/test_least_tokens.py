@@ -126,6 +126,7 @@ def test_there_are_never_fewer_tokens(
         (backend("byte-level"), "a" * 160, 10),
         (backend("byte-level"), " " * 161, 11),
         (backend("byte-level"), "é" * 80, 10),
+        (backend("byte-level", splitter="words"), "a" * 160, 10),
         (backend("byte-level", added="plain"), "a" * 220, 10),  # the longest is the special one
         (backend("byte-level", added="greedy"), "a" * 160, 10),
         (backend("byte-level", added="greedy"), " " * 160 + "<x>", 0),

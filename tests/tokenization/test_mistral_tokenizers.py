@@ -56,6 +56,8 @@ def test_control_tokens_and_ranks_beyond_the_vocabulary(tokenizers: dict[str, To
         tokenizer = tokenizers[name]
         assert tokenizer.vocab_size == tiny.NUM_PLACES + len(tiny.ranked_tokens())
         assert tokenizer.special_ids == frozenset(range(tiny.NUM_PLACES))
+        added = tokenizer.backend.get_added_tokens_decoder().values()
+        assert not any(one.normalized for one in added)  # as transformers marks them
         ids = [tokenizer.backend.token_to_id(one) for one in ("[INST]", "<SPECIAL_39>", "[ARGS]")]
         assert ids == [3, 39, 20 if name in ("v11", "v13") else None]
         assert tokenizer.backend.token_to_id(tiny.BEYOND.decode().replace(" ", "Ġ")) is None
@@ -119,6 +121,7 @@ def test_a_version_without_a_known_format_needs_a_template(version: str, tmp_pat
          "tokenizer.model.v7m1"),
         (["tokenizer.model.v11", "tokenizer.model.v3"], False, "tokenizer.model.v11"),
         (["tokenizer.model"], False, None),
+        (["tokenizer.model", "params.json", "consolidated.safetensors"], False, None),
         (["tokenizer.model"], True, "tokenizer.model"),
         (["tokenizer.json"], True, None),
     ],
@@ -164,6 +167,26 @@ def _with_control(*tokens: tuple[int, str]) -> dict[str, Any]:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # A piece that is a token is not joined from others, and the pattern alone cuts pieces.
+        (_with_vocab(280, token_bytes=_b64(b"(xyz")), [1, 40 + 280]),
+        (_changed(default_vocab_size=40 + 256), [1, *(40 + byte for byte in b"(xyz")]),
+        (_with_vocab(-1, token_bytes="?"), [1, *(40 + byte for byte in b"(xyz")]),  # it is left out
+        (_with_control((0, "<unk>")), [40 + byte for byte in b"(xyz"]),
+    ],
+    ids=["a token without merges", "bytes only", "a damaged rank beyond", "no token begins"],
+)
+def test_odd_files_that_are_read(
+    fields: dict[str, Any], expected: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "tekken.json").write_text(json.dumps(fields))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("(xyz") == expected
+    assert tokenizer.decode(expected) == "(xyz"
+
+
 WRONG: list[tuple[Any, str]] = [
     ({}, "config is missing"),
     ([], "must hold a JSON object"),
@@ -178,6 +201,7 @@ WRONG: list[tuple[Any, str]] = [
     (_changed(default_vocab_size=100), "must have each byte"),
     (_with_vocab(0, rank=1), "no token of rank 0"),
     (_with_vocab(7, token_bytes="?"), "token 7 is damaged"),
+    (_with_vocab(7, token_bytes="é"), "token 7 is damaged: .* only ASCII"),
     (_with_vocab(7, token_bytes=""), "no token of rank 7"),
     (_with_vocab(7, token_bytes="A" * 2000), "token_bytes must be"),
     (_with_vocab(280, token_bytes=_b64(b"a")), "each token once"),

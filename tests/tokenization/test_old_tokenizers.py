@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, ModelNotFoundError, WeightsError
+from jax_engine.tokenization import old_tokenizers
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.old_tokenizers import read_sentencepiece
 from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
@@ -90,6 +91,9 @@ def test_ids_that_the_trainer_was_told(tmp_path: Path) -> None:
     none = number(41, 2**64 - 1)
     tokenizer = load_tokenizer(sentencepiece_directory(tmp_path, sentencepiece_bytes(more=none)))
     assert tokenizer.bos_token_id is None and 1 not in tokenizer.encode("he")
+    none = number(42, 2**64 - 1)
+    tokenizer = load_tokenizer(sentencepiece_directory(tmp_path, sentencepiece_bytes(more=none)))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, ())
 
 
 def test_an_end_that_the_configuration_adds(tmp_path: Path) -> None:
@@ -130,6 +134,16 @@ def test_a_unigram_vocabulary_is_refused_with_what_to_do(tmp_path: Path) -> None
     folder = sentencepiece_directory(tmp_path, sentencepiece_bytes(UNIGRAM))
     with pytest.raises(ConfigError, match=r"'unigram' is not supported.*save_pretrained"):
         load_tokenizer(folder)
+
+
+def test_the_largest_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, file = sentencepiece_bytes(), tmp_path / "tokenizer.model"
+    file.write_bytes(whole)
+    monkeypatch.setattr(old_tokenizers, "MAX_BYTES", len(whole))
+    assert read_sentencepiece(file).tokens == sentencepiece_metadata()["tokenizer.ggml.tokens"]
+    file.write_bytes(whole + number(99, 0))
+    with pytest.raises(WeightsError, match=f"more than {len(whole)} bytes"):
+        read_sentencepiece(file)
 
 
 @given(st.data())
@@ -195,6 +209,18 @@ def test_vocabulary_and_merges(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (2, (0,))
     assert tokenizer.encode("he<|end|>")[-1] == 0
+
+
+def test_special_tokens_that_transformers_knows(tmp_path: Path) -> None:
+    """Those of GPT-2, which has no padding."""
+    folder = write_vocabulary(tmp_path, model_type="gpt2")
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    end = vocabulary["<|endoftext|>"] = len(vocabulary)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.eos_token_ids == (end,) and tokenizer.encode("he<|endoftext|>")[-1] == end
+    named = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+    assert tokenizer.chat.special_tokens == named
 
 
 def test_opt_begins_with_bos(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from tests.tokenization.test_tokenizer import write_directory
         ("merges", "h e", "merges must be a list or null, got 'h e'."),
         ("merges", ["he"], "merges[0] must be two parts with a space between, got 'he'."),
         ("merges", ["h e l"], "merges[0] must be two parts with a space between, got 'h e l'."),
+        ("merges", [" h"], "merges[0] must be two parts with a space between, got ' h'."),
+        ("merges", ["h "], "merges[0] must be two parts with a space between, got 'h '."),
         ("merges", ["h zz"], "its fields make no tokenizer: "),
         ("bos_token_id", 266, "bos_token_id must be below the number of tokens, 266, got 266."),
         ("bos_token_id", -1, "bos_token_id must be an integer >= 0, got -1."),
@@ -86,6 +88,14 @@ def test_files_that_are_no_tokenizer(name: str, text: str, tmp_path: Path) -> No
     with pytest.raises(WeightsError) as error:
         load_tokenizer(directory)
     assert str(directory / name) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
+def test_what_stands_in_the_place_of_a_file_is_named(name: str, tmp_path: Path) -> None:
+    for content, end in (("<html>", "download the file again."), ("damaged", "[0-9]+.")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(WeightsError, match=f"{name} is no.*{end}$"):
+            load_tokenizer(tmp_path)
 
 
 def test_a_template_that_is_no_text(tmp_path: Path) -> None:
