@@ -471,7 +471,7 @@ def test_slots_beyond_this_machine_s_memory_are_refused(llama: Path) -> None:
 
 def test_an_invariant_gpu_takes_none(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("build", "engine_memory"):
-        needed = f"jax_engine.engine.{module}.needs_invariant_kernels"
+        needed = f"jax_engine.engine.startup.{module}.needs_invariant_kernels"
         monkeypatch.setattr(needed, lambda config: True)
     config = EngineConfig(model=str(llama), **SETTINGS, enable_lora=True)
     with pytest.raises(ConfigError, match="enable_lora with batch_invariant"):

@@ -1,9 +1,4 @@
-"""jina-reranker-v3: Qwen 3's decoder, and a projector of the states behind documents and query.
-
-The model reads a query and all its documents in one text. A token of its own stands behind each
-document, and another behind the query's second copy. Their states become the vectors that are
-compared. The words are those that the model was trained with, so no other ones will do.
-"""
+"""jina-reranker-v3: Qwen 3's decoder, and a projector of the states behind documents and query."""
 
 from collections.abc import Sequence
 
@@ -47,7 +42,12 @@ def head(fields: Fields) -> HeadConfig:
 
 
 def ranking_prompt(query: str, documents: Sequence[str]) -> str:
-    """The text that the model reads, with the roles of Qwen's chats."""
+    """The text that the model reads: a query and all its documents, with the roles of Qwen's chats.
+
+    A token of its own stands behind each document, and another behind the query's second copy.
+    Their states become the vectors that are compared. The words are those that the model was
+    trained with, so no other ones will do.
+    """
     query, texts = _unmarked(query), map(_unmarked, documents)
     passages = [
         f'<passage id="{number}">\n{text}{DOCUMENT}\n</passage>\n'
