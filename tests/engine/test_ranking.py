@@ -1,6 +1,7 @@
 """`LLM.score` and `LLM.encode` of a model that reads a query and its documents as one prompt."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from jax_engine import LLM, InvalidRequestError, PoolingParams, RequestTooLargeError
+from jax_engine.engine.pooling.ranking import Ranked, prompts_of
 from jax_engine.models.families.jina_ranking import DOCUMENT, QUERY, ranking_prompt
 from tests.golden.families import rankings
 from tests.support.tiny_ranker import as_language_model, tiny_ranker
@@ -150,6 +152,55 @@ def test_documents_that_do_not_fit_together_are_refused_with_both_numbers(llm: L
             llm.score("a", documents, use_tqdm=False)
         with pytest.raises(RequestTooLargeError, match=r"\d+ tokens.*1100"):
             llm.encode([*documents, "a"], use_tqdm=False)
+
+
+class Noting:
+    """A tokenizer that notes the texts: all have one document."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.backend = SimpleNamespace(token_to_id=[DOCUMENT, QUERY].index)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        self.texts.append(text)
+        return [2, 0, 1][not add_special_tokens :]
+
+
+class Characters:
+    """The bound of an engine whose tokens are a character each, at most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def check(self, text: str, room: int = 1) -> None:
+        if len(text) > self.most - room:
+            raise RequestTooLargeError("too long")
+
+
+@pytest.mark.parametrize(
+    ("room", "options", "is_read"),
+    [
+        (-1, {}, False),
+        (-1, {"add_special_tokens": False}, False),
+        (-1, {"truncate_prompt_tokens": 999}, True),
+        (-1, {"truncation": True, "max_length": 999}, True),
+        (0, {}, True),  # nothing is written behind it
+        (None, {}, True),
+    ],
+)
+def test_a_text_that_cannot_fit_is_not_tokenised_unless_it_is_cut(
+    room: int | None, options: dict[str, Any], is_read: bool
+) -> None:
+    one, tokenizer = Ranked("a", ["b"]), Noting()
+    bound = None if room is None else Characters(len(one.text) + room)
+    engine: Any = SimpleNamespace(tokenizer=tokenizer, text_length=bound)
+    if is_read:
+        [prompt] = prompts_of(engine, [one], options)
+        assert prompt == {"prompt": one.text, "prompt_token_ids": [2, 0, 1]}
+    else:
+        with pytest.raises(RequestTooLargeError):
+            prompts_of(engine, [one], options)
+    assert tokenizer.texts == [one.text] * is_read
 
 
 def test_texts_need_a_tokenizer(folder: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError
-from jax_engine.engine.requests.prompts import tokenized
+from jax_engine.engine.requests.prompts import TokenizationOptions, cut_tokens, tokenized
 
 
 class Marked:
@@ -38,6 +38,35 @@ def ids(kwargs: Any, **defaults: Any) -> Any:
 )
 def test_texts_become_tokens(kwargs: dict[str, Any], expected: list[int]) -> None:
     assert ids(kwargs) == expected
+
+
+@pytest.mark.parametrize(
+    ("keep", "around", "left", "right"),
+    [
+        (9, (0, 0), [0, 1, 2, 3, 8], [0, 1, 2, 3, 8]),
+        (6, (1, 1), [0, 1, 2, 3, 8], [0, 1, 2, 3, 8]),
+        (5, (1, 1), [0, 1, 2, 3, 8], [0, 1, 2, 3, 8]),
+        (4, (1, 1), [0, 2, 3, 8], [0, 1, 2, 8]),
+        (3, (1, 1), [0, 3, 8], [0, 1, 8]),
+        (3, (2, 0), [0, 1, 8], [0, 1, 2]),
+        (3, (0, 2), [2, 3, 8], [0, 3, 8]),
+        (2, (1, 0), [0, 8], [0, 1]),
+        (2, (1, 1), [3, 8], [0, 1]),  # no room for others
+        (1, (1, 1), [8], [0]),
+        (1, (1, 0), [8], [0]),
+        (1, (2, 0), [8], [0]),
+    ],
+)
+def test_special_tokens_stay_if_there_is_room_for_others(
+    keep: int, around: tuple[int, int], left: list[int], right: list[int]
+) -> None:
+    given = [0, 1, 2, 3, 8]
+    assert cut_tokens(given, keep, left=True, around=around) == left
+    assert cut_tokens(given, keep, left=False, around=around) == right
+    options: Any = {"truncation": True, "max_length": keep, "truncation_side": "left"}
+    assert TokenizationOptions(**options).cut(given, around) == left
+    assert TokenizationOptions(truncate_prompt_tokens=keep).cut(given, around) == left
+    assert TokenizationOptions(truncation=True, max_length=keep).cut(given, around) == right
 
 
 def test_a_call_has_defaults_of_its_own() -> None:
