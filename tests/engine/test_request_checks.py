@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestTooLargeError, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.pooling.pooling import PooledParams, PooledResults
 from jax_engine.engine.requests import request as request_checks
 from jax_engine.engine.requests.prompts import Prompt
@@ -20,7 +21,8 @@ def check(params: Any, prompt: Any = (0, 1), **changes: Any) -> Request:
     """Checks a request by an engine with the letters A and B."""
     given = {"tokenizer": letters(), "vocab_size": VOCABULARY, "max_model_len": 8,
              "eos_token_ids": frozenset([EOS]), "max_logprobs": 2} | changes  # fmt: skip
-    return RequestChecks(**given).check("new", list(prompt), params)
+    prompt = list(prompt) if isinstance(prompt, tuple) else prompt
+    return RequestChecks(**given).check("new", prompt, params)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,28 @@ def test_a_trace_is_replayed_and_beams_are_counted() -> None:
     check(SamplingParams(n=32, **wide), vocab_size=100)
     check(SamplingParams(n=33, **wide))  # of a vocabulary that the sampler gives as a whole
     check(SamplingParams(n=33), vocab_size=100)
+
+
+@pytest.mark.parametrize(
+    ("params", "most"),
+    [
+        (SamplingParams(), 4),
+        (SamplingParams(num_speculative_tokens=9), 4),
+        (SamplingParams(num_speculative_tokens=3), 3),
+        (SamplingParams(num_speculative_tokens=0), 0),
+        (SamplingParams(logits_processors=[lambda output, logits: logits]), 0),
+        (SamplingParams(num_speculative_tokens=0, use_beam_search=True, n=2), 0),
+        (PooledParams(pooling=PoolingParams()), 0),
+    ],
+)
+def test_drafts_are_at_most_the_engine_s_and_none_where_they_cannot_be_used(
+    params: SamplingParams, most: int
+) -> None:
+    prompt = {"prompt_token_ids": [0], "prediction": [1, 0]}
+    speculation = SpeculativeConfig(method="ngram", num_speculative_tokens=4)
+    group = check(params, prompt, speculation=speculation).group
+    assert (group.max_drafts, group.prediction is not None) == (most, most > 0)
+    assert check(params, prompt).group.max_drafts == 0, "an engine without speculation"
 
 
 def test_stop_strings_need_a_tokenizer() -> None:

@@ -1,5 +1,6 @@
 """`thinking_token_budget`: what is forced and when, by hand, and what is refused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,12 @@ from jax_engine.config.reasoning_config import ReasoningConfig
 from jax_engine.config.reasoning_markers import REASONING_MARKERS, ReasoningMarkers
 from jax_engine.core.sequence_group import NEVER
 from jax_engine.engine.requests.masks import ConstraintBuilder
-from jax_engine.engine.requests.thinking_budget import MarkerTokens, ThinkingBudget, first_complete
+from jax_engine.engine.requests.thinking_budget import (
+    MAX_GAP,
+    MarkerTokens,
+    ThinkingBudget,
+    first_complete,
+)
 from jax_engine.tokenization.tokenizer import Tokenizer
 from tests.support.builders import letters, small_engine
 from tests.support.in_process import run as run_all
@@ -68,6 +74,40 @@ def test_what_is_forced(
         found = rule.forced(7, [*prompt, *output[:known]], output[known:])
         assert found == token, known
         assert len(output) >= rule.num_free or found is None
+
+
+class Spaced(Tokenizer):
+    """Every token is white space but A and B."""
+
+    def __init__(self) -> None: ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        assert not skip_special_tokens and A not in token_ids
+        return "".join("b" if one == B else " " for one in token_ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_open"),
+    [
+        ([A], False),
+        ([A, EOS], False),
+        ([A] + [EOS] * MAX_GAP, False),
+        ([A] + [EOS] * (MAX_GAP + 1), True),
+        ([A, B], True),
+        ([A, EOS, B], True),
+        ([EOS], True),
+        ([B], True),
+    ],
+)
+def test_a_prompt_ends_reasoning_if_its_end_is_the_last_word(
+    prompt: list[int], is_open: bool
+) -> None:
+    """White space may follow it; alone it ends nothing, nor do words that follow an end."""
+    markers = MarkerTokens(begins=(), ends=((A,),), close=(A,), inside=True)
+    begun = len(prompt) if is_open else None
+    assert ThinkingBudget.of(markers, 3, prompt, Spaced()).prompt_begun == begun
+    bare = ThinkingBudget.of(markers, 3, prompt, None).prompt_begun
+    assert bare == (None if prompt == [A] else len(prompt)), "no token is known to be blank"
 
 
 def test_markers_as_tokens() -> None:
