@@ -260,26 +260,3 @@ def test_the_time_of_masks_is_counted(llm) -> None:
     assert llm.llm_engine.stats().guided_seconds == before
     tokens(llm, PROMPTS[0], params(allowed_token_ids=[3]))
     assert llm.llm_engine.stats().guided_seconds > before
-
-
-class Codes:
-    """A tokenizer: a is 1, b is 2; 0 comes before a text that asks for special tokens."""
-
-    vocab_size = 6
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return [0] * add_special_tokens + [ord(one) - ord("a") + 1 for one in text.strip()]
-
-
-def test_what_becomes_of_bad_words() -> None:
-    """Single tokens are in the mask; what the model has no logits for never comes anyhow."""
-    builder = ConstraintBuilder(Codes(), 4, frozenset([3]))
-    single = builder.build(SamplingParams(bad_words=["a"]))
-    assert single.bad_words == [] and not single.needs_last_token
-    assert single.allowed.tolist() == [0b1101]
-    longer = builder.build(SamplingParams(bad_words=["ab", "a", "d", "ad", "da", "abc"]))
-    assert longer.bad_words == [[1, 2], [1, 2, 3]] and longer.needs_last_token
-    assert longer.allowed.tolist() == [0b1101]
-    assert builder.build(SamplingParams(bad_words=["d", "dd"])) is None
-    with pytest.raises(InvalidRequestError, match="bad_words need text"):
-        ConstraintBuilder(None, 4, frozenset([3])).build(SamplingParams(bad_words=["a"]))

@@ -1,5 +1,6 @@
 """From hidden states, chunk by chunk, to what a pooling request gets; by NumPy, without a model."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax_engine.engine.pooling.pooling import (
     as_sampling_params,
 )
 from jax_engine.engine.requests.prompts import Prompt
-from jax_engine.models.model_config import HeadConfig, PoolingRecipe, Ranking
+from jax_engine.models.model_config import HeadConfig, HeadLayers, PoolingRecipe, Ranking
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.outputs import RequestMetrics
 from jax_engine.step import HiddenStates, StepResult
@@ -144,6 +145,25 @@ def test_scores_of_a_head(labels: int) -> None:
     np.testing.assert_allclose(each, STATES @ tokens.weight.T + 1, rtol=1e-4)
 
 
+def test_a_head_reads_the_state_that_it_was_made_for_unless_another_is_named() -> None:
+    made = head_for("classify")
+    layers = HeadLayers(pooling="CLS")
+    head = PoolingHead(replace(made.config, layers=layers), made.weight, made.bias)
+    for given, state in ((None, STATES[0]), ("MEAN", STATES.mean(0)), ("LAST", STATES[-1])):
+        params = PoolingParams(use_activation=False, pooling_type=given)
+        expected = state @ made.weight.T + 1
+        np.testing.assert_allclose(pooled(params, [2, 3], head), expected, rtol=1e-5)
+
+
+def test_a_state_of_zeros_stays_one_if_it_is_scaled() -> None:
+    zeros = as_sampling_params(PoolingParams(normalize=True), model(), None)
+    prompt = PooledPrompt(zeros, [9])  # type: ignore[arg-type]
+    nothing = np.zeros((1, WIDTH), np.float32)
+    item: Any = SimpleNamespace(start=0, num_tokens=1)
+    prompt.add(item, HiddenStates(nothing, nothing, nothing, None), 0, 0)
+    assert prompt.data().tolist() == [0.0] * WIDTH
+
+
 def test_a_model_with_a_head_gives_embeddings_too() -> None:
     found = pooled(raw(task="embed"), [5], head_for("classify"))
     np.testing.assert_allclose(found, STATES[-1])
@@ -191,6 +211,7 @@ def test_a_pooling_request_is_one_of_a_single_token_that_is_dropped() -> None:
     assert isinstance(params, PooledParams)
     assert (params.pooling.task, params.max_tokens, params.greedy) == ("embed", 1, True)
     assert not params.detokenize and params.output_kind is RequestOutputKind.FINAL_ONLY
+    assert params.drops_output and not SamplingParams().drops_output
     params = as_sampling_params(PoolingParams(), model(), head_for("token_classify"))
     assert isinstance(params, PooledParams) and params.pooling.task == "token_classify"
     given = SamplingParams()

@@ -150,7 +150,16 @@ def test_text_that_cannot_be_tokenized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"), [(None, [1, 2, 3, 4]), (9, [1, 2, 3, 4]), (2, [3, 4]), (-1, [2, 3, 4])]
+    ("keep", "kept"),
+    [(None, 6), (9, 6), (6, 6), (5, 5), (2, 2), (1, 1), (-1, 3)],  # -1: what fits before a token
 )
-def test_the_end_of_a_prompt(keep: int | None, kept: list[int]) -> None:
-    assert truncate_prompt(Prompt("x", [1, 2, 3, 4], "s"), keep, 4) == Prompt("x", kept, "s")
+def test_the_end_of_a_prompt(keep: int | None, kept: int) -> None:
+    """Types and embeddings are cut with the tokens that they belong to."""
+    ids, types = [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 2, 2]
+    assert truncate_prompt(Prompt("x", ids, "s"), keep, 4) == Prompt("x", ids[-kept:], "s")
+    found = truncate_prompt(Prompt("x", ids, token_type_ids=types), keep, 4)
+    assert (found.token_ids, found.token_type_ids) == (ids[-kept:], types[-kept:])
+    embeds = np.arange(12.0).reshape(6, 2)
+    found = truncate_prompt(Prompt(None, [0] * 6, embeds=embeds), keep, 4)
+    assert found.token_ids == [0] * kept and found.embeds is not None
+    np.testing.assert_array_equal(found.embeds, embeds[-kept:])

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_engine import InvalidRequestError, SamplingParams
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence import NO_TOKEN
 from jax_engine.engine.requests import masks as step_masks
 from jax_engine.engine.requests.masks import (
     ConstrainedSamples,
+    ConstraintBuilder,
     RequestConstraints,
     StepMasks,
     constrained_samples,
@@ -221,3 +223,29 @@ def test_tokens_that_are_forbidden_otherwise_do_not_count() -> None:
 def test_without_processors_the_logits_are_not_fetched() -> None:
     masks = StepMasks([samples_of(Group("a", 0), [], slice(0, 1))], 1, VOCAB)
     assert masks.process(lambda: pytest.fail("fetched"), masks.allowed()) is None
+
+
+class Codes:
+    """A tokenizer: a is 1, b is 2; 0 comes before a text that asks for special tokens."""
+
+    vocab_size = 6
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [0] * add_special_tokens + [ord(one) - ord("a") + 1 for one in text.strip()]
+
+
+def test_what_becomes_of_bad_words() -> None:
+    """Single tokens are in the mask; what the model has no logits for never comes anyhow."""
+    builder = ConstraintBuilder(Codes(), 4, frozenset([3]))
+    single = builder.build(SamplingParams(bad_words=["a"]))
+    assert single.bad_words == [] and not single.needs_last_token
+    assert single.allowed.tolist() == [0b1101]
+    longer = builder.build(SamplingParams(bad_words=["ab", "a", "d", "ad", "da", "abc"]))
+    assert longer.bad_words == [[1, 2], [1, 2, 3]] and longer.needs_last_token
+    assert longer.allowed.tolist() == [0b1101]
+    assert builder.build(SamplingParams(bad_words=["d", "dd"])) is None
+    with pytest.raises(InvalidRequestError, match="bad_words need text"):
+        ConstraintBuilder(None, 4, frozenset([3])).build(SamplingParams(bad_words=["a"]))
+    both = SamplingParams(bad_words=["ab"])
+    both.bad_words_token_ids = [[2, 1], [3, 4]]
+    assert builder.build(both).bad_words == [[2, 1]], "token ids say it already"

@@ -13,7 +13,7 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.models.model_config import ModelConfig, PoolingRecipe
 from jax_engine.models.pooling_heads import PoolingHead
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestMetrics
-from jax_engine.pooling_params import PoolingParams, PoolingTask, PoolingType
+from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.step import HiddenStates, StepResult
 
@@ -121,8 +121,8 @@ def _by_recipe(
     if head is not None and head.config.ranking is not None:  # it takes the recipe's place
         return replace(params, task=task, normalize=bool(normalize))
     if task not in _EMBEDDINGS:
-        way: PoolingType = "LAST" if head is None else head.config.layers.pooling
-        return replace(params, task=task, pooling_type=given or way)
+        assert head is not None, "scores were refused"
+        return replace(params, task=task, pooling_type=given or head.config.layers.pooling)
     if given is None and recipe.refused is not None:
         raise InvalidRequestError(
             f"{task} needs a model whose embeddings the engine can make, got one where "
@@ -130,7 +130,7 @@ def _by_recipe(
         )
     if normalize is None:
         normalize = recipe.normalize or task == "token_embed"
-    pooling_type = given or (recipe.pooling_type if task == "embed" else "LAST")
+    pooling_type = given or recipe.pooling_type  # of no effect on each token's own
     return replace(params, task=task, pooling_type=pooling_type, normalize=normalize)
 
 
