@@ -5,14 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine import InvalidRequestError
+from jax_engine import InvalidRequestError, RequestTooLargeError
 from jax_engine.engine.requests.prompts import (
     Prompt,
+    TextLength,
     as_prompt_list,
     parse_prompt,
     prompt_text,
     truncate_prompt,
 )
+from jax_engine.tokenization.least_tokens import LeastTokens
 
 SURROGATE = "a\ud800"
 
@@ -163,3 +165,31 @@ def test_the_end_of_a_prompt(keep: int | None, kept: int) -> None:
     found = truncate_prompt(Prompt(None, [0] * 6, embeds=embeds), keep, 4)
     assert found.token_ids == [0] * kept and found.embeds is not None
     np.testing.assert_array_equal(found.embeds, embeds[-kept:])
+
+
+def of_length(longest: int, shrink: int = 1) -> TextLength:
+    """For 10 tokens, of so many characters each at most."""
+    made = TextLength(TOKENIZER, 10)
+    made._least = LeastTokens(longest, shrink=shrink)
+    return made
+
+
+def test_a_text_is_refused_where_even_the_longest_tokens_are_too_many() -> None:
+    length = of_length(3)
+    assert [length.of_text("x" * count) for count in (9, 10, 30, 31)] == [0, 4, 10, 11]
+    assert [length.cannot_fit("x" * count) for count in (30, 31)] == [False, True]
+    for room, most in ((1, 27), (0, 30), (4, 18)):
+        length.check("x" * most, room)
+        with pytest.raises(RequestTooLargeError, match=f"at least {11 - room} tokens.* 10 allows"):
+            length.check("x" * (most + 1), room)
+    length.check("x" * 27)
+    with pytest.raises(RequestTooLargeError, match="9 and one of output"):
+        length.check("x" * 28)
+    of_length(0).check("x" * 1000)
+
+
+def test_a_beginning_has_the_first_tokens_however_long_they_are() -> None:
+    text = "".join(map(chr, range(100, 120)))
+    for longest, shrink, count, kept in ((3, 1, 2, 6), (3, 2, 2, 12), (3, 3, 3, 20), (0, 1, 2, 20)):
+        assert of_length(longest, shrink).beginning(text, count) == text[:kept]
+    assert of_length(3).beginning(text, 20) == of_length(3).beginning(text, 99) == text
