@@ -76,6 +76,17 @@ def test_what_is_forced(
         assert len(output) >= rule.num_free or found is None
 
 
+@pytest.mark.parametrize(
+    ("prompt", "budget", "free"),
+    [([A, A], 5, 6), ([EOS], 5, 5), ([B, A, EOS], 5, 3), ([B, A, EOS], 2, 0), ([B, A, EOS], 1, 0)],
+)
+def test_no_mask_is_made_before_the_budget_can_be_spent(
+    prompt: list[int], budget: int, free: int
+) -> None:
+    """Reasoning that is not open takes a token more, which begins it."""
+    assert ThinkingBudget.of(ALWAYS, budget, prompt, letters()).num_free == free
+
+
 class Spaced(Tokenizer):
     """Every token is white space but A and B."""
 
