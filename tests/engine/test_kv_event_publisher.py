@@ -1,9 +1,11 @@
 """Events reach subscribers in vLLM's bytes; what was missed can be asked for."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +161,34 @@ def test_nothing_is_left_behind(config: KVEventsConfig) -> None:
     for _ in range(3):
         publisher = KVEventPublisher(config, "sha256")
         publisher.publish(EVENTS)
+        assert all(one.daemon for one in set(threading.enumerate()) - before), "Python may end"
         del publisher
         until(lambda: not set(threading.enumerate()) - before)
     publisher = KVEventPublisher(config, "sha256")
     publisher.close()
     publisher.publish(EVENTS)  # to nobody, and without waiting
     assert not set(threading.enumerate()) - before
+
+
+def test_an_engine_does_not_wait_for_a_thread_that_has_much_to_send(
+    config: KVEventsConfig,
+) -> None:
+    """The bell holds so many rings; more of them say nothing new."""
+    publisher = KVEventPublisher(config, "sha256")
+    assert not os.get_blocking(publisher._bell)
+    publisher.close()
+
+
+def test_where_one_address_is_taken_the_other_one_is_freed(
+    config: KVEventsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would else keep it, as long as somebody looks at that."""
+    made = zmq.Context()
+    monkeypatch.setattr(zmq, "Context", lambda: made)
+    wrong = replace(config, replay_endpoint="ipc:///no/folder/is/here")
+    with pytest.raises(ConfigError, match=r"replay_endpoint .* cannot be bound"):
+        KVEventPublisher(wrong, "sha256")
+    assert made.closed
 
 
 def test_a_full_queue_waits_for_the_thread_and_no_longer(config: KVEventsConfig) -> None:

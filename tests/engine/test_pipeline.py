@@ -1,11 +1,14 @@
 """Steps planned ahead: how many are launched, and when what was computed is forgotten."""
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
 from tests.support.builders import small_engine
@@ -199,6 +202,45 @@ def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:
     check_idle(engine)
 
 
+def test_blocks_are_moved_before_a_step_is_launched_and_noted_behind_it() -> None:
+    """What is filled from a folder must be there when the step that reads it begins."""
+    engine = small_engine()
+    worker: Any = engine.worker
+    launch, events = worker.launch, list[Any]()
+
+    def noted(step: Step) -> Any:
+        events.append("launch")
+        return launch(step)
+
+    worker.launch = noted
+    engine._pipeline._stored = SimpleNamespace(  # type: ignore[assignment]
+        before_step=lambda plan: events.append(("before", len(plan.scheduled))),
+        after_step=lambda: events.append("after"),
+    )
+    engine.add_request("a", [0, 1], free(2))
+    run(engine)
+    assert events == [("before", 1), "launch", "after"] * 2
+
+
+def test_a_step_has_the_guesses_that_nobody_has_read() -> None:
+    """The worker takes them from the steps of the draft model, as the plan has none of them."""
+    config = SpeculativeConfig(method="draft_model", model="m", num_speculative_tokens=3)
+    engine = small_engine(ahead=True, speculation=config, draft={"accepts": True})
+    worker: Any = engine.worker
+    launch, unread = worker.launch, list[bool]()
+
+    def noted(step: Step) -> Any:
+        unread.append(step.unread is not None)
+        return launch(step)
+
+    worker.launch = noted
+    engine.add_request("a", [0, 1, 1], free(9, temperature=0.0))
+    (*_, last) = run(engine)
+    assert isinstance(last, RequestOutput)
+    assert last.outputs[0].token_ids == alone([0, 1, 1], free(9, temperature=0.0))
+    assert any(unread) and not unread[0]
+
+
 def masked_steps(engine: LLMEngine) -> list[Any]:
     """Filled with what the worker is asked to do with masked steps, of which all logits are 0."""
     worker: Any = engine.worker
@@ -233,6 +275,17 @@ def test_only_steps_with_constrained_rows_are_masked(ahead: bool) -> None:
     run(engine)
     assert len(found) == 1
     check_idle(engine)
+
+
+def test_the_time_of_all_masks_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, seconds = small_engine(), itertools.count()
+    masked_steps(engine)
+    engine.add_request("a", [0, 1], free(3, allowed_token_ids=[0, 1]))
+    monkeypatch.setattr(
+        "jax_engine.engine.requests.masks.time", SimpleNamespace(perf_counter=lambda: next(seconds))
+    )
+    run(engine)
+    assert engine.stats().guided_seconds == 3.0, "a second for each step"
 
 
 def test_a_processor_that_raises_ends_its_request() -> None:

@@ -115,6 +115,7 @@ def test_what_a_failed_step_aborted() -> None:
     (output,) = outputs_of(engine.take_lost())
     assert isinstance(output, RequestOutput) and output.finished and output.request_id == "mine"
     assert (output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == ("abort", 1)
+    assert engine.take_lost() == [], "it is told once"
     check_idle(engine)
     engine.add_request("mine", [0, 1], GREEDY)
     worker.fail_at = "collect"
