@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -189,6 +191,28 @@ def test_where_one_address_is_taken_the_other_one_is_freed(
     with pytest.raises(ConfigError, match=r"replay_endpoint .* cannot be bound"):
         KVEventPublisher(wrong, "sha256")
     assert made.closed
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_would_send_is_not_queued(config: KVEventsConfig, closed: bool) -> None:
+    """The publisher is closed, or its thread has died: a full queue would never have room."""
+    publisher = KVEventPublisher(config, "sha256")
+    queue, mine = publisher._queue, Queue[Any]()
+    publisher._queue = mine  # which the thread does not empty
+    if closed:
+        publisher.close()
+    publisher._thread = SimpleNamespace(is_alive=lambda: closed)  # type: ignore[assignment]
+    publisher.publish(EVENTS)
+    assert mine.empty() and queue.empty()
+    publisher.close()
+
+
+def test_where_nothing_has_changed_nothing_is_sent(config: KVEventsConfig) -> None:
+    publisher = KVEventPublisher(config, "sha256")
+    publisher._queue = Queue()
+    publisher.publish([])
+    assert publisher._queue.empty()
+    publisher.close()
 
 
 def test_a_full_queue_waits_for_the_thread_and_no_longer(config: KVEventsConfig) -> None:

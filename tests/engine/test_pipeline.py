@@ -9,6 +9,7 @@ import pytest
 
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
 from tests.support.builders import small_engine
@@ -200,6 +201,23 @@ def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:
     (*_, last) = run(engine)
     assert isinstance(last, RequestOutput) and last.num_cached_tokens == 0
     check_idle(engine)
+
+
+@pytest.mark.parametrize(
+    ("stages", "guesses", "ahead"),
+    [(1, False, True), (1, True, True), (2, False, True), (2, True, False)],
+)
+def test_several_stages_have_no_step_ahead_where_there_are_guesses(
+    stages: int, guesses: bool, ahead: bool
+) -> None:
+    """Nor has anybody who does not ask for it."""
+    runner: Any = SimpleNamespace(capabilities=SimpleNamespace(max_concurrent_batches=stages))
+    some: Any = object()
+    for asked_for in (True, False):
+        made = StepPipeline(
+            some, runner, look_ahead=asked_for, speculator=some if guesses else None
+        )
+        assert made.look_ahead is (asked_for and ahead)
 
 
 def test_blocks_are_moved_before_a_step_is_launched_and_noted_behind_it() -> None:
