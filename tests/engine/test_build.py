@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import EngineConfig, OutOfMemoryError
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm
 from jax_engine.engine.startup import build, device_settings, engine_memory
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.sampling.sampling_inputs import ALL_STAGES
@@ -114,6 +115,14 @@ def test_the_parts(world: World) -> None:
     assert (blocks.table_width, blocks.watermark_blocks) == (3, 1)
     assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
     assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_embeddings_are_taken_where_they_are_asked_for(world: World, enabled: bool) -> None:
+    """In the model's width, and in the dtype of its activations."""
+    parts = build.build_engine(replace(CONFIG, enable_prompt_embeds=enabled, dtype="bfloat16"))
+    parts.model_config.spec.width = 7  # type: ignore[misc]
+    assert parts.embeds == (EmbedsForm(7, "bfloat16") if enabled else None)
 
 
 def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None:

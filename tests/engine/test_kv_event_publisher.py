@@ -20,7 +20,12 @@ from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.kv_events_config import KVEventsConfig, address_of
 from jax_engine.core.kv_events import BlockEvicted, BlocksStored, CacheCleared, KVEvent
 from jax_engine.core.prefix_cache import Node
-from jax_engine.engine.kv_event_publisher import EventBatch, KVEventPublisher, open_publisher
+from jax_engine.engine.kv_event_publisher import (
+    EventBatch,
+    KVEventPublisher,
+    _bind,
+    open_publisher,
+)
 from tests.support import tiny_llama as tiny
 from tests.support.patience import HANG_S, until
 
@@ -272,6 +277,25 @@ def test_who_publishes() -> None:
 def test_each_engine_of_several_has_an_address_of_its_own(endpoint: str, second: str) -> None:
     assert address_of(endpoint, 0) == endpoint
     assert address_of(endpoint, 1) == second
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ipv6"),
+    [
+        ("tcp://*:5557", False),
+        ("tcp://127.0.0.1:5557", False),
+        ("ipc:///tmp/x", False),
+        ("tcp://[::1]:80", True),
+        ("tcp://::1:80", True),
+        ("tcp://[1:2:3:4:5:6:7:8]:80", True),
+    ],
+)
+def test_addresses_of_ipv6(address: str, is_ipv6: bool) -> None:
+    """A socket has these only if it is told before it is bound."""
+    told: list[Any] = []
+    socket: Any = SimpleNamespace(setsockopt=lambda *option: told.append(option), bind=told.append)
+    _bind(socket, "endpoint", address)
+    assert told == [(zmq.IPV6, 1)] * is_ipv6 + [address]
 
 
 def test_an_engine_tells_what_its_prompts_could_hit(

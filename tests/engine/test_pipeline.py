@@ -1,6 +1,7 @@
 """Steps planned ahead: how many are launched, and when what was computed is forgotten."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
-from tests.support.builders import small_engine
+from tests.support.builders import SETTINGS, pair_without_device, small_engine
 from tests.support.in_process import check_idle, run
 from tests.support.strategies import VOCABULARY
 
@@ -95,6 +96,19 @@ def test_behind_a_long_prompt_the_next_step_is_planned_when_its_tokens_are_known
     engine.add_request("b", [1] * 4, free(3))
     engine.step()
     assert found == [[0], [0, 1], [0, 1]]
+    run(engine)
+    check_idle(engine)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_all_stages_have_a_step_whatever_prompts_it_has(stages: int) -> None:
+    """A stage without one would be idle; so what is launched does not depend on who may come."""
+    settings = replace(SETTINGS, max_num_batched_tokens=4)
+    engine, _ = pair_without_device(settings, ahead=True, behind=1, stages=stages)
+    found = launches(engine)
+    engine.add_request("a", [0] * 30, free(1))
+    engine.step()
+    assert found == [[0]] * stages
     run(engine)
     check_idle(engine)
 
