@@ -320,14 +320,15 @@ def test_one_engine_is_built_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("asked_for", "backend"), [(None, "mp"), ("mp", "mp"), ("ray", "ray")])
 def test_each_of_several_engines_is_built_at_its_own_place(
-    monkeypatch: pytest.MonkeyPatch, asked_for: Any, backend: str
+    monkeypatch: pytest.MonkeyPatch, asked_for: Any, backend: Any
 ) -> None:
     """Its model is in another process, whatever the setting says; it knows of no other engine."""
     monkeypatch.setattr(calls_module, "places", lambda count, each: range(each, each + count))
     monkeypatch.setattr(LLMEngine, "from_config", lambda *given: given)
     config = EngineConfig(model="m", data_parallel_size=2, distributed_executor_backend=asked_for)
     each = replace(config, data_parallel_size=1, distributed_executor_backend=backend)
-    assert build_engines(config) == [(each, 1), (each, 2)]
+    built: list[Any] = build_engines(config)
+    assert built == [(each, 1), (each, 2)]
 
 
 def test_a_call_that_fails_leaves_the_router_nothing() -> None:

@@ -88,7 +88,7 @@ def test_an_error_of_a_job_does_not_keep_what_was_done() -> None:
         """No number."""
 
     held, answer = Held(), SimpleQueue[_Answer]()
-    gone, job = weakref.ref(held), _Job(partial(int, held), answer)  # type: ignore[call-overload]
+    gone, job = weakref.ref(held), _Job(partial(int, held), answer)
     job.do()
     error = answer.get().error
     del held, job

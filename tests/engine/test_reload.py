@@ -1,6 +1,7 @@
 """Weights that are read while the engine runs: `collective_rpc`, as vLLM's programs call it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from jax_engine import ConfigError, SamplingParams, WeightsError
 from jax_engine.compat.stand_ins import LLM
-from jax_engine.engine.startup.reload import StoredWeights
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.engine.startup.reload import StoredWeights, reload_weights
 from tests.support.tiny_encoders import tiny_encoder
 from tests.support.tiny_llama import tiny_llama
 
@@ -119,6 +121,16 @@ def test_what_cannot_be_reloaded(tmp_path: Path) -> None:
     kept = LLM(str(tiny_llama(tmp_path / "a")[0]), kv_cache_dir=str(tmp_path / "kv"), **SETTINGS)
     with pytest.raises(ConfigError, match="needs kv_cache_dir=None"):
         kept.collective_rpc("reload_weights")
+
+
+@pytest.mark.parametrize(("head", "is_encoder"), [(object(), False), (None, True)])
+def test_what_only_reads_is_not_reloaded(head: object, is_encoder: bool) -> None:
+    """It would have new weights, and the pooling head that was made of the old ones."""
+    spec = SimpleNamespace(is_encoder=is_encoder)
+    model = SimpleNamespace(architecture="Reader", spec=spec)
+    engine: Any = SimpleNamespace(config=EngineConfig(model="m"), head=head, model_config=model)
+    with pytest.raises(ConfigError, match="needs a model that generates, got Reader"):
+        reload_weights(engine)
 
 
 def test_by_keyword(one: LLM) -> None:
