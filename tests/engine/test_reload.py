@@ -133,6 +133,47 @@ def test_what_only_reads_is_not_reloaded(head: object, is_encoder: bool) -> None
         reload_weights(engine)
 
 
+def with_worker(set_weights: Any, **changes: Any) -> tuple[Any, list[str]]:
+    """An engine of a sequence length of 33, and how often its worker was told to recover."""
+    told: list[str] = []
+    worker = SimpleNamespace(set_weights=set_weights, recover=lambda: told.append("recover"))
+    engine = SimpleNamespace(
+        config=EngineConfig(model="m", **changes), head=None, worker=worker, max_model_len=33,
+        model_config=SimpleNamespace(spec=SimpleNamespace(is_encoder=False)),
+        has_unfinished_requests=lambda: False, reset_prefix_cache=lambda: True,
+    )  # fmt: skip
+    return engine, told
+
+
+@pytest.mark.parametrize(("length", "given"), [(-1, 33), (20, 20), (None, None)])
+def test_the_longest_sequence_is_not_looked_for_again(
+    length: int | None, given: int | None
+) -> None:
+    weights: list[StoredWeights] = []
+    engine, told = with_worker(weights.append, max_model_len=length)
+    reload_weights(engine)
+    assert [one.config.max_model_len for one in weights] == [given] and not told
+
+
+def test_a_worker_recovers_from_weights_that_it_refused() -> None:
+    """A process of the model answers nothing else until then."""
+
+    def refuse(_: StoredWeights) -> None:
+        raise WeightsError("too few")
+
+    engine, told = with_worker(refuse)
+    with pytest.raises(WeightsError, match="too few"):
+        reload_weights(engine)
+    assert told == ["recover"]
+
+
+def test_weights_stay_where_the_cache_cannot_be_emptied() -> None:
+    engine, _ = with_worker(lambda _: pytest.fail("the cache has states of the old weights"))
+    engine.reset_prefix_cache = lambda: False
+    with pytest.raises(ConfigError, match="needs an engine without requests"):
+        reload_weights(engine)
+
+
 def test_by_keyword(one: LLM) -> None:
     one.collective_rpc("update_config", kwargs={"overrides": AUTO[0]})
     assert one.llm_engine.config.load_format == "auto"
