@@ -109,6 +109,13 @@ def test_rows_that_only_go_or_are_overwritten() -> None:
     assert states == {1: "c", 5: "d"}
 
 
+def test_a_row_without_a_state_leaves_none_where_it_moves() -> None:
+    states = {1: "b"}
+    update = BatchUpdate(3, [], [], moved=[(0, 1, MoveDirectionality.UNIDIRECTIONAL)])
+    assert process_dict_updates(states, update, lambda params, prompt, output: "new")
+    assert states == {}
+
+
 def test_logits_are_torch_s_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 

@@ -8,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from jax_engine import EngineConfig, OutOfMemoryError
+from jax_engine import ConfigError, EngineConfig, OutOfMemoryError
+from jax_engine.engine.requests.prompt_embeds import EmbedsForm
 from jax_engine.engine.startup import build, device_settings, engine_memory
 from jax_engine.models.checkpoints.resolve import HubOptions
 from jax_engine.sampling.sampling_inputs import ALL_STAGES
@@ -114,6 +115,47 @@ def test_the_parts(world: World) -> None:
     assert (blocks.table_width, blocks.watermark_blocks) == (3, 1)
     assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
     assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_host_memory", "there", "backend"),
+    [
+        ({"distributed_executor_backend": "ray"}, True, 1, "ray"),
+        ({"distributed_executor_backend": "uni", "tensor_parallel_size": 2}, True, 1, "uni"),
+        ({"pipeline_parallel_size": 2}, True, 8, "mp"),
+        ({}, True, 0, "uni"),
+        ({"tensor_parallel_size": 2}, False, 1, "uni"),
+        ({"tensor_parallel_size": 2}, True, 1, "mp"),
+        ({"tensor_parallel_size": 2}, True, 2, "uni"),
+    ],
+)
+def test_where_the_model_runs(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    in_host_memory: bool,
+    there: int,
+    backend: str,
+) -> None:
+    """In another process where a CPU is too few devices here, or where it is asked for."""
+    world.device.in_host_memory = in_host_memory
+    monkeypatch.setattr(build, "num_there", lambda: there)
+    assert build._backend(replace(CONFIG, **changes)) == backend
+
+
+def test_no_process_is_told_what_cannot_be_written() -> None:
+    for overrides in ({"a": lambda: 1}, len):
+        config: Any = replace(CONFIG, hf_overrides=overrides)
+        with pytest.raises(ConfigError, match="hf_overrides must be plain data"):
+            build.settings_of_runners(config)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_embeddings_are_taken_where_they_are_asked_for(world: World, enabled: bool) -> None:
+    """In the model's width, and in the dtype of its activations."""
+    parts = build.build_engine(replace(CONFIG, enable_prompt_embeds=enabled, dtype="bfloat16"))
+    parts.model_config.spec.width = 7  # type: ignore[misc]
+    assert parts.embeds == (EmbedsForm(7, "bfloat16") if enabled else None)
 
 
 def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None:

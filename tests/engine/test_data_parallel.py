@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from jax_engine import (
     StepFailedError,
 )
 from jax_engine.config.engine_config import EngineConfig
-from jax_engine.engine.calls import Calls, build_engines, check_all
+from jax_engine.engine import calls as calls_module
+from jax_engine.engine.calls import Call, Calls, build_engines, check_all
 from jax_engine.processes.placement import VARIABLE
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
@@ -314,3 +316,31 @@ def test_one_engine_is_built_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(model="m")
     build_engines(config)
     assert given == [(config,)]
+
+
+@pytest.mark.parametrize(("asked_for", "backend"), [(None, "mp"), ("mp", "mp"), ("ray", "ray")])
+def test_each_of_several_engines_is_built_at_its_own_place(
+    monkeypatch: pytest.MonkeyPatch, asked_for: Any, backend: Any
+) -> None:
+    """Its model is in another process, whatever the setting says; it knows of no other engine."""
+    monkeypatch.setattr(calls_module, "places", lambda count, each: range(each, each + count))
+    monkeypatch.setattr(LLMEngine, "from_config", lambda *given: given)
+    config = EngineConfig(model="m", data_parallel_size=2, distributed_executor_backend=asked_for)
+    each = replace(config, data_parallel_size=1, distributed_executor_backend=backend)
+    built: list[Any] = build_engines(config)
+    assert built == [(each, 1), (each, 2)]
+
+
+def test_a_call_that_fails_leaves_the_router_nothing() -> None:
+    """The next prompts would else avoid its engine, as if it had work."""
+    calls, engines = several(2)
+    requests = asked(engines[0], [([0, i], ASKS[2], 1) for i in range(3)])
+    for number, request in enumerate(requests):
+        request.group.request_id = str(number)
+    assert calls._routes is not None
+    calls._routes.choose(requests)
+    call = Call(calls._routes)
+    call.fail(["0", "1", "2"], StepFailedError("no device"))
+    check_nothing_left(calls, engines)
+    with pytest.raises(StepFailedError, match="no device"):
+        call.next()

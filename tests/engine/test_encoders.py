@@ -16,6 +16,8 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.engine.startup.build_encoder import limits_of_encoder
 from jax_engine.worker.encoder_runner import EncoderRunner
 from tests.support.tiny_encoders import CLS, SEP, save_pair_tokenizer, tiny_encoder, with_scores
 from tests.support.tiny_llama import byte_llama
@@ -43,6 +45,13 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> tuple[LLM, dict[str, n
 
 def ids_of(text: str) -> list[int]:
     return [CLS, *(3 + ord(one) - ord("a") for one in text), SEP]
+
+
+@pytest.mark.parametrize(("budget", "room"), [(10, 60), (60, 60), (90, 90), (None, 2048)])
+def test_each_step_has_room_for_the_longest_prompt(budget: int | None, room: int) -> None:
+    config = EngineConfig(model="m", max_model_len=60, max_num_batched_tokens=budget)
+    limits = limits_of_encoder(config, 100)
+    assert (limits.max_num_batched_tokens, limits.max_model_len) == (room, 60)
 
 
 def test_a_text_is_embedded_with_its_special_tokens(llm: LLM) -> None:

@@ -2,14 +2,15 @@
 
 import gc
 import weakref
-from queue import Empty
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 
 import pytest
 
 from jax_engine import EngineDeadError, LLMEngine, SamplingParams, StepFailedError
 from jax_engine.engine.calls import Call, Calls, check_all
-from jax_engine.engine.engine_loop import EngineLoop, _Answer, awaited
+from jax_engine.engine.engine_loop import EngineLoop, _Answer, _Job, awaited
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
@@ -19,8 +20,8 @@ LONG = SamplingParams(
 )
 
 
-def asked(engine: LLMEngine, *names: str) -> list[Any]:
-    requests = check_all(engine, [[0]] * len(names), [LONG] * len(names),
+def asked(engine: LLMEngine, *names: str, params: SamplingParams = LONG) -> list[Any]:
+    requests = check_all(engine, [[0]] * len(names), [params] * len(names),
                          [0] * len(names), [None] * len(names))  # fmt: skip
     for request, name in zip(requests, names, strict=True):
         request.group.request_id = name
@@ -62,6 +63,36 @@ def test_a_request_that_was_aborted_without_the_loop() -> None:
         calls[0].next()
     assert calls[1].last_outputs(lambda _: None)[0].outputs[0].finish_reason == "length"
     check_idle(engine)
+
+
+def test_a_reader_gets_all_outputs_of_a_stream() -> None:
+    engine = small_engine()
+    loop, call = EngineLoop(engine), Call()
+    deltas = SamplingParams(**vars(LONG) | {"output_kind": RequestOutputKind.DELTA})
+    loop.add(asked(engine, "mine", params=deltas), call)
+    while loop.is_busy:
+        loop.turn()
+    outputs: list[Any] = []
+    while not call._updates.empty():
+        outputs.append(call.next())
+    assert sum(len(one.outputs[0].token_ids) for one in outputs) == 30
+    assert [one.finished for one in outputs] == [False] * (len(outputs) - 1) + [True]
+    assert engine.outputs() == []
+    check_idle(engine)
+
+
+def test_an_error_of_a_job_does_not_keep_what_was_done() -> None:
+    """Who asked keeps the error and its traceback; the job may hold an engine."""
+
+    class Held:
+        """No number."""
+
+    held, answer = Held(), SimpleQueue[_Answer]()
+    gone, job = weakref.ref(held), _Job(partial(int, held), answer)
+    job.do()
+    error = answer.get().error
+    del held, job
+    assert isinstance(error, TypeError) and gone() is None
 
 
 @pytest.mark.slow

@@ -1,10 +1,14 @@
 """Events reach subscribers in vLLM's bytes; what was missed can be asked for."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,7 +20,12 @@ from jax_engine.config.engine_config import EngineConfig
 from jax_engine.config.kv_events_config import KVEventsConfig, address_of
 from jax_engine.core.kv_events import BlockEvicted, BlocksStored, CacheCleared, KVEvent
 from jax_engine.core.prefix_cache import Node
-from jax_engine.engine.kv_event_publisher import EventBatch, KVEventPublisher, open_publisher
+from jax_engine.engine.kv_event_publisher import (
+    EventBatch,
+    KVEventPublisher,
+    _bind,
+    open_publisher,
+)
 from tests.support import tiny_llama as tiny
 from tests.support.patience import HANG_S, until
 
@@ -159,12 +168,56 @@ def test_nothing_is_left_behind(config: KVEventsConfig) -> None:
     for _ in range(3):
         publisher = KVEventPublisher(config, "sha256")
         publisher.publish(EVENTS)
+        assert all(one.daemon for one in set(threading.enumerate()) - before), "Python may end"
         del publisher
         until(lambda: not set(threading.enumerate()) - before)
     publisher = KVEventPublisher(config, "sha256")
     publisher.close()
     publisher.publish(EVENTS)  # to nobody, and without waiting
     assert not set(threading.enumerate()) - before
+
+
+def test_an_engine_does_not_wait_for_a_thread_that_has_much_to_send(
+    config: KVEventsConfig,
+) -> None:
+    """The bell holds so many rings; more of them say nothing new."""
+    publisher = KVEventPublisher(config, "sha256")
+    assert not os.get_blocking(publisher._bell)
+    publisher.close()
+
+
+def test_where_one_address_is_taken_the_other_one_is_freed(
+    config: KVEventsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would else keep it, as long as somebody looks at that."""
+    made = zmq.Context()
+    monkeypatch.setattr(zmq, "Context", lambda: made)
+    wrong = replace(config, replay_endpoint="ipc:///no/folder/is/here")
+    with pytest.raises(ConfigError, match=r"replay_endpoint .* cannot be bound"):
+        KVEventPublisher(wrong, "sha256")
+    assert made.closed
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_would_send_is_not_queued(config: KVEventsConfig, closed: bool) -> None:
+    """The publisher is closed, or its thread has died: a full queue would never have room."""
+    publisher = KVEventPublisher(config, "sha256")
+    queue, mine = publisher._queue, Queue[Any]()
+    publisher._queue = mine  # which the thread does not empty
+    if closed:
+        publisher.close()
+    publisher._thread = SimpleNamespace(is_alive=lambda: closed)  # type: ignore[assignment]
+    publisher.publish(EVENTS)
+    assert mine.empty() and queue.empty()
+    publisher.close()
+
+
+def test_where_nothing_has_changed_nothing_is_sent(config: KVEventsConfig) -> None:
+    publisher = KVEventPublisher(config, "sha256")
+    publisher._queue = Queue()
+    publisher.publish([])
+    assert publisher._queue.empty()
+    publisher.close()
 
 
 def test_a_full_queue_waits_for_the_thread_and_no_longer(config: KVEventsConfig) -> None:
@@ -224,6 +277,25 @@ def test_who_publishes() -> None:
 def test_each_engine_of_several_has_an_address_of_its_own(endpoint: str, second: str) -> None:
     assert address_of(endpoint, 0) == endpoint
     assert address_of(endpoint, 1) == second
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ipv6"),
+    [
+        ("tcp://*:5557", False),
+        ("tcp://127.0.0.1:5557", False),
+        ("ipc:///tmp/x", False),
+        ("tcp://[::1]:80", True),
+        ("tcp://::1:80", True),
+        ("tcp://[1:2:3:4:5:6:7:8]:80", True),
+    ],
+)
+def test_addresses_of_ipv6(address: str, is_ipv6: bool) -> None:
+    """A socket has these only if it is told before it is bound."""
+    told: list[Any] = []
+    socket: Any = SimpleNamespace(setsockopt=lambda *option: told.append(option), bind=told.append)
+    _bind(socket, "endpoint", address)
+    assert told == [(zmq.IPV6, 1)] * is_ipv6 + [address]
 
 
 def test_an_engine_tells_what_its_prompts_could_hit(

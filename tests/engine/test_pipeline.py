@@ -1,14 +1,19 @@
 """Steps planned ahead: how many are launched, and when what was computed is forgotten."""
 
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.config.speculative_config import SpeculativeConfig
+from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
-from tests.support.builders import small_engine
+from tests.support.builders import SETTINGS, pair_without_device, small_engine
 from tests.support.in_process import check_idle, run
 from tests.support.strategies import VOCABULARY
 
@@ -91,6 +96,19 @@ def test_behind_a_long_prompt_the_next_step_is_planned_when_its_tokens_are_known
     engine.add_request("b", [1] * 4, free(3))
     engine.step()
     assert found == [[0], [0, 1], [0, 1]]
+    run(engine)
+    check_idle(engine)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_all_stages_have_a_step_whatever_prompts_it_has(stages: int) -> None:
+    """A stage without one would be idle; so what is launched does not depend on who may come."""
+    settings = replace(SETTINGS, max_num_batched_tokens=4)
+    engine, _ = pair_without_device(settings, ahead=True, behind=1, stages=stages)
+    found = launches(engine)
+    engine.add_request("a", [0] * 30, free(1))
+    engine.step()
+    assert found == [[0]] * stages
     run(engine)
     check_idle(engine)
 
@@ -199,6 +217,62 @@ def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:
     check_idle(engine)
 
 
+@pytest.mark.parametrize(
+    ("stages", "guesses", "ahead"),
+    [(1, False, True), (1, True, True), (2, False, True), (2, True, False)],
+)
+def test_several_stages_have_no_step_ahead_where_there_are_guesses(
+    stages: int, guesses: bool, ahead: bool
+) -> None:
+    """Nor has anybody who does not ask for it."""
+    runner: Any = SimpleNamespace(capabilities=SimpleNamespace(max_concurrent_batches=stages))
+    some: Any = object()
+    for asked_for in (True, False):
+        made = StepPipeline(
+            some, runner, look_ahead=asked_for, speculator=some if guesses else None
+        )
+        assert made.look_ahead is (asked_for and ahead)
+
+
+def test_blocks_are_moved_before_a_step_is_launched_and_noted_behind_it() -> None:
+    """What is filled from a folder must be there when the step that reads it begins."""
+    engine = small_engine()
+    worker: Any = engine.worker
+    launch, events = worker.launch, list[Any]()
+
+    def noted(step: Step) -> Any:
+        events.append("launch")
+        return launch(step)
+
+    worker.launch = noted
+    engine._pipeline._stored = SimpleNamespace(  # type: ignore[assignment]
+        before_step=lambda plan: events.append(("before", len(plan.scheduled))),
+        after_step=lambda: events.append("after"),
+    )
+    engine.add_request("a", [0, 1], free(2))
+    run(engine)
+    assert events == [("before", 1), "launch", "after"] * 2
+
+
+def test_a_step_has_the_guesses_that_nobody_has_read() -> None:
+    """The worker takes them from the steps of the draft model, as the plan has none of them."""
+    config = SpeculativeConfig(method="draft_model", model="m", num_speculative_tokens=3)
+    engine = small_engine(ahead=True, speculation=config, draft={"accepts": True})
+    worker: Any = engine.worker
+    launch, unread = worker.launch, list[bool]()
+
+    def noted(step: Step) -> Any:
+        unread.append(step.unread is not None)
+        return launch(step)
+
+    worker.launch = noted
+    engine.add_request("a", [0, 1, 1], free(9, temperature=0.0))
+    (*_, last) = run(engine)
+    assert isinstance(last, RequestOutput)
+    assert last.outputs[0].token_ids == alone([0, 1, 1], free(9, temperature=0.0))
+    assert any(unread) and not unread[0]
+
+
 def masked_steps(engine: LLMEngine) -> list[Any]:
     """Filled with what the worker is asked to do with masked steps, of which all logits are 0."""
     worker: Any = engine.worker
@@ -233,6 +307,17 @@ def test_only_steps_with_constrained_rows_are_masked(ahead: bool) -> None:
     run(engine)
     assert len(found) == 1
     check_idle(engine)
+
+
+def test_the_time_of_all_masks_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, seconds = small_engine(), itertools.count()
+    masked_steps(engine)
+    engine.add_request("a", [0, 1], free(3, allowed_token_ids=[0, 1]))
+    monkeypatch.setattr(
+        "jax_engine.engine.requests.masks.time", SimpleNamespace(perf_counter=lambda: next(seconds))
+    )
+    run(engine)
+    assert engine.stats().guided_seconds == 3.0, "a second for each step"
 
 
 def test_a_processor_that_raises_ends_its_request() -> None:

@@ -1,6 +1,7 @@
 """Weights that are read while the engine runs: `collective_rpc`, as vLLM's programs call it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from jax_engine import ConfigError, SamplingParams, WeightsError
 from jax_engine.compat.stand_ins import LLM
-from jax_engine.engine.startup.reload import StoredWeights
+from jax_engine.config.engine_config import EngineConfig
+from jax_engine.engine.startup.reload import StoredWeights, reload_weights
 from tests.support.tiny_encoders import tiny_encoder
 from tests.support.tiny_llama import tiny_llama
 
@@ -119,6 +121,57 @@ def test_what_cannot_be_reloaded(tmp_path: Path) -> None:
     kept = LLM(str(tiny_llama(tmp_path / "a")[0]), kv_cache_dir=str(tmp_path / "kv"), **SETTINGS)
     with pytest.raises(ConfigError, match="needs kv_cache_dir=None"):
         kept.collective_rpc("reload_weights")
+
+
+@pytest.mark.parametrize(("head", "is_encoder"), [(object(), False), (None, True)])
+def test_what_only_reads_is_not_reloaded(head: object, is_encoder: bool) -> None:
+    """It would have new weights, and the pooling head that was made of the old ones."""
+    spec = SimpleNamespace(is_encoder=is_encoder)
+    model = SimpleNamespace(architecture="Reader", spec=spec)
+    engine: Any = SimpleNamespace(config=EngineConfig(model="m"), head=head, model_config=model)
+    with pytest.raises(ConfigError, match="needs a model that generates, got Reader"):
+        reload_weights(engine)
+
+
+def with_worker(set_weights: Any, **changes: Any) -> tuple[Any, list[str]]:
+    """An engine of a sequence length of 33, and how often its worker was told to recover."""
+    told: list[str] = []
+    worker = SimpleNamespace(set_weights=set_weights, recover=lambda: told.append("recover"))
+    engine = SimpleNamespace(
+        config=EngineConfig(model="m", **changes), head=None, worker=worker, max_model_len=33,
+        model_config=SimpleNamespace(spec=SimpleNamespace(is_encoder=False)),
+        has_unfinished_requests=lambda: False, reset_prefix_cache=lambda: True,
+    )  # fmt: skip
+    return engine, told
+
+
+@pytest.mark.parametrize(("length", "given"), [(-1, 33), (20, 20), (None, None)])
+def test_the_longest_sequence_is_not_looked_for_again(
+    length: int | None, given: int | None
+) -> None:
+    weights: list[StoredWeights] = []
+    engine, told = with_worker(weights.append, max_model_len=length)
+    reload_weights(engine)
+    assert [one.config.max_model_len for one in weights] == [given] and not told
+
+
+def test_a_worker_recovers_from_weights_that_it_refused() -> None:
+    """A process of the model answers nothing else until then."""
+
+    def refuse(_: StoredWeights) -> None:
+        raise WeightsError("too few")
+
+    engine, told = with_worker(refuse)
+    with pytest.raises(WeightsError, match="too few"):
+        reload_weights(engine)
+    assert told == ["recover"]
+
+
+def test_weights_stay_where_the_cache_cannot_be_emptied() -> None:
+    engine, _ = with_worker(lambda _: pytest.fail("the cache has states of the old weights"))
+    engine.reset_prefix_cache = lambda: False
+    with pytest.raises(ConfigError, match="needs an engine without requests"):
+        reload_weights(engine)
 
 
 def test_by_keyword(one: LLM) -> None:

@@ -131,6 +131,21 @@ def test_tokens_from_a_folder_are_no_hits_of_the_prefix_cache() -> None:
     }
 
 
+def test_the_tokens_found_for_all_requests_add_up() -> None:
+    """A prompt of which nothing was found, or was looked for, has 0 of them."""
+    recorder = RequestRecorder()
+    for cached, loaded in ((4, 1), (None, 0), (3, 2)):
+        one = ended([2], None, 1.0, num_cached_tokens=cached, num_loaded_tokens=loaded)
+        recorder.take_planned(one)
+    found = counters(read(recorder, kv_cache_dir=StoreStats()))
+    assert {name: value for name, value in found.items() if "prefix" in name} == {
+        "prefix_cache_queries": 3 * 5,
+        "prefix_cache_hits": 3 + 1,
+        "external_prefix_cache_queries": 2 + 5 + 4,
+        "external_prefix_cache_hits": 1 + 2,
+    }
+
+
 def test_a_beam_search_counts_when_its_beams_are_chosen() -> None:
     recorder, beams = RequestRecorder(), ended([3, 3], "length", 1.0)
     beams.results.counts_samples = False

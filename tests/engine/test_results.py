@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jax_engine import RequestOutputKind, SamplingParams
-from jax_engine.engine.engine_core_output import LogprobLists
+from jax_engine.engine.engine_core_output import EngineCoreOutput, LogprobLists
 from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.engine.results import Results
 from jax_engine.outputs import RequestMetrics, RequestOutput
@@ -135,6 +135,19 @@ def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:
         assert isinstance(output, RequestOutput) and all(one.token_ids for one in output.outputs)
         counts.append(len(output.outputs))
     assert counts == [2, 2, 4, 4, 5, 5]
+
+
+def test_the_end_of_a_sample_is_handed_over_once() -> None:
+    """Another one goes on: what it gets does not tell again of the one that has ended."""
+    engine = small_engine()
+    engine.add_request("a", [0, 1], SamplingParams(temperature=1.0, n=2, seed=5, max_tokens=6))
+    told = []
+    while engine.has_unfinished_requests():
+        engine.run_step()
+        for _, new in engine.take_updates():
+            assert isinstance(new, EngineCoreOutput)
+            told.append([(one.index, one.finish_reason) for one in new.outputs])
+    assert told == [[(0, "stop"), (1, None)], [(1, "stop")]]
 
 
 def test_times_and_cached_tokens() -> None:

@@ -115,6 +115,7 @@ def test_what_a_failed_step_aborted() -> None:
     (output,) = outputs_of(engine.take_lost())
     assert isinstance(output, RequestOutput) and output.finished and output.request_id == "mine"
     assert (output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == ("abort", 1)
+    assert engine.take_lost() == [], "it is told once"
     check_idle(engine)
     engine.add_request("mine", [0, 1], GREEDY)
     worker.fail_at = "collect"
@@ -122,6 +123,21 @@ def test_what_a_failed_step_aborted() -> None:
         engine.step()
     assert engine.outputs() == engine.take_lost() == [], "the exception has told it"
     assert ends([*run(engine)]) == {} and len(first_draw(engine)) == 8
+
+
+def test_a_name_that_is_used_again_is_not_planned_before_it_came() -> None:
+    """A step on its way, which another request needs, has the one that had the name before."""
+    engine, now = small_engine(ahead=True), 0.0
+    engine.clock = lambda: now
+    for name in "ab":
+        engine.add_request(name, [0, 1], GREEDY)
+    engine.step()
+    engine.abort_request("a")
+    now = 5.0
+    engine.add_request("a", [0, 1], GREEDY)
+    (last,) = [one for one in run(engine) if one.finished and one.request_id == "a"]
+    assert isinstance(last, RequestOutput) and last.metrics is not None
+    assert (last.metrics.arrival_time, last.metrics.scheduled_time) == (5.0, 5.0)
 
 
 def test_each_end_is_recorded() -> None:
@@ -137,6 +153,8 @@ def test_each_end_is_recorded() -> None:
     found = {one.name.removeprefix("vllm:"): one for one in engine.get_metrics()}
     tokens, latency = found["generation_tokens"], found["e2e_request_latency_seconds"]
     assert isinstance(tokens, Counter) and tokens.value == 6
+    queries = found["prefix_cache_queries"]
+    assert isinstance(queries, Counter) and queries.value == 2 + 1
     assert isinstance(latency, Histogram) and (latency.count, latency.sum) == (2, 7.0 + 7.0)
     named = [one for one in engine.get_metrics() if one.name != "vllm:cache_config_info"]
     assert {one.labels["model_name"] for one in named} == {"stub"}
