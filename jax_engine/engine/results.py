@@ -293,7 +293,7 @@ class Results:
     def _sequence_output(self, seq: Sequence) -> SequenceOutput:
         sample = self._sample(seq)
         tokens = seq.token_ids[self._group.prompt_len + sample.num_given :]
-        if sample.maker is not None and seq.finish_reason == "abort":
+        if sample.maker is not None and seq.finish_reason == "abort" and not sample.end_given:
             sample.text += sample.maker.take([], "abort")  # held back for tokens that will not come
         cumulative, logprobs = sample.cumulative_logprob, sample.logprobs
         if not self.counts_samples:
