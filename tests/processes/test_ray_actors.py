@@ -120,11 +120,12 @@ assert not ray.is_initialized()
 
 
 def below(pid: int) -> list[int]:
-    """All processes below this one."""
+    """All processes below this one. A thread that ends meanwhile is left out."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *below(child)]
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, path.read_text().split()):
+                found += [child, *below(child)]
     return found
 
 

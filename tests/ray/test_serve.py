@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,10 @@ def replicas(application: str = "default") -> list[int]:
     """The processes of the deployment with the engines."""
     found = []
     for pid in alive(below(os.getpid())):
-        name = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if name.startswith(f"ray::ServeReplica:{application}:LLMServer".encode()):
-            found.append(pid)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            name = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if name.startswith(f"ray::ServeReplica:{application}:LLMServer".encode()):
+                found.append(pid)
     return found
 
 
