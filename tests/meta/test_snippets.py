@@ -6,6 +6,8 @@ an `LLM` is skipped where the SmolLM2 weights cannot be had. Blocks included fro
 """
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,10 @@ def test_python_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("smollm2_path")
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
+        if "serve_pipe(" in block:  # a program of its own, which answers its standard input
+            program = [sys.executable, "-c", block]
+            subprocess.run(program, stdin=subprocess.DEVNULL, check=True, cwd=ROOT)
+            continue
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
 
 
