@@ -20,10 +20,8 @@ RUNNING_TOKENS = 64
 class KnownBlocks:
     """The blocks of prompts that an engine should have in its prefix cache, as their sender knows.
 
-    Their names, those that are unused for longest first.
-
-    A block's name stands for its content and all before it. So a block counts only behind those
-    that precede it in its prompt.
+    Blocks that are unused for longest come first. A block's name stands for its content and all
+    before it. So a block counts only behind those that precede it in its prompt.
 
     Args:
         most: How many blocks are kept.

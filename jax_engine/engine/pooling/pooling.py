@@ -130,7 +130,7 @@ def _by_recipe(
         )
     if normalize is None:
         normalize = recipe.normalize or task == "token_embed"
-    pooling_type = given or recipe.pooling_type  # of no effect on each token's own
+    pooling_type = given or recipe.pooling_type  # token_embed does not read it
     return replace(params, task=task, pooling_type=pooling_type, normalize=normalize)
 
 
