@@ -80,6 +80,7 @@ class _Waits:
 
     def __init__(self, process: EngineThread) -> None:
         self._left, self._command = 0, threading.Event()
+        self._lock = threading.Lock()  # a step is not taken between a post and what it sets
         self._post, self._run_step = process.loop.post, process.engine._run_step
         process.loop.post, process.engine._run_step = self._hear, self._step  # type: ignore[method-assign]
 
@@ -87,12 +88,14 @@ class _Waits:
         self._left = 2
 
     def _hear(self, work: Any) -> None:
-        self._post(work)
-        self._command.set()
+        with self._lock:
+            self._post(work)
+            self._command.set()
 
     def _step(self) -> None:
         if self._left == 2:
-            self._command.clear()
+            with self._lock:
+                self._command.clear()
         elif self._left == 1:
             self._command.wait(HANG_S)
         self._left -= 1
