@@ -63,6 +63,7 @@ def test_one_prompt_or_many(given: Any, prompts: list) -> None:
         ({"prompt": "ab"}, Prompt("ab", [0, 1])),
         ({"prompt_token_ids": (2,)}, Prompt(None, [2])),
         ({"prompt_token_ids": np.array([2])}, Prompt(None, [2])),
+        ([np.int64(0), np.int32(2), 1], Prompt(None, [0, 2, 1])),
         ({"prompt": "ab", "prompt_token_ids": [2], "cache_salt": "s"}, Prompt("ab", [2], "s")),
         ({"prompt": "a", "multi_modal_data": {}, "token_type_ids": None}, Prompt("a", [0])),
     ],
