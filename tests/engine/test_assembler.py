@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jax_engine import FlatLogprobs, LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.engine_core_output import EngineCoreOutput
+from jax_engine.engine.engine_core_output import EngineCoreOutput, SequenceOutput
 from jax_engine.engine.requests.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.api.response_logprobs import Offsets
@@ -158,3 +158,22 @@ def test_however_pieces_are_cut_the_outputs_are_the_same(
         assert (one.logprobs is not None) == (final.logprobs is not None)
         assert one.logprobs is None or len(one.logprobs) == len(one.token_ids)
         assert one.logprobs is None or isinstance(one.logprobs, FlatLogprobs) == final.flat_logprobs
+
+
+def test_a_delta_has_the_samples_with_something_new_in_their_order() -> None:
+    """The second sample came first; whoever has nothing new is left out, and an end comes once."""
+    params = SamplingParams(n=3, logprobs=0, output_kind=DELTA)
+    assembler = Assembler("a", Prompt(None, PROMPT), params, None, 0.0)
+    steps: list[tuple[list[tuple[int, list[int], str | None]], list[int]]] = [
+        ([(1, [5], None), (0, [6], None)], [0, 1]),
+        ([(1, [7], None)], [1]),
+        ([(0, [], "abort")], [0]),
+        ([(1, [8], "length"), (2, [4], None)], [1, 2]),
+        ([(2, [], "stop")], [2]),
+    ]
+    for number, (new, expected) in enumerate(steps, 1):
+        outputs = [SequenceOutput(index, ids, finish_reason=end) for index, ids, end in new]
+        assembler.take(EngineCoreOutput("a", outputs, number == len(steps), 0))
+        found = assembler.read().outputs
+        assert [one.index for one in found] == expected
+        assert {one.index: one.token_ids for one in found} == {i: ids for i, ids, _ in new}

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -23,11 +24,20 @@ from jax_engine import (
     EngineInUseError,
     InvalidRequestError,
     LLMEngine,
+    LoRARequest,
     OutOfMemoryError,
     SamplingParams,
     StepFailedError,
 )
-from jax_engine.engine.calls import Call, Calls, check_all
+from jax_engine.engine.calls import (
+    Call,
+    Calls,
+    check_all,
+    check_jax_settings,
+    jax_settings,
+    loras_each,
+)
+from jax_engine.lora.adapter import Adapter
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
@@ -149,6 +159,24 @@ def test_the_bar_is_that_of_the_call() -> None:
     (bar,) = bars
     assert (bar.options["total"], bar.updates) == (3, 3)
     assert len(calls.wait_enqueued(False)) == 2
+
+
+def test_settings_of_jax_are_compared_by_name() -> None:
+    given = jax_settings()
+    check_jax_settings(given)
+    with jax.disable_jit(), pytest.raises(ConfigError, match="jax_disable_jit is False in the"):
+        check_jax_settings(given)
+
+
+def test_an_adapter_of_arrays_is_made_once_and_one_in_a_folder_is_left() -> None:
+    arrays = LoRARequest("arrays", 1, lora_tensors={"a": np.zeros(1)}, peft_config={"r": 1})
+    folder = LoRARequest("folder", 2, "somewhere")
+    read, adapter = [], Adapter.__new__(Adapter)
+    engine: Any = SimpleNamespace(read_lora=lambda one: read.append(one) or adapter)
+    found: list[Any] = loras_each(engine, [folder, arrays, None, arrays], 4)
+    assert found[0] is folder and found[2] is None and read == [arrays]
+    assert found[1] is found[3] and found[1].adapter is adapter
+    assert found[1].lora_tensors is None and found[1].peft_config is None
 
 
 def test_a_call_without_prompts() -> None:

@@ -4,6 +4,7 @@ import logging
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestTooLargeError, SamplingParams
@@ -11,7 +12,12 @@ from jax_engine.config.speculative_config import SpeculativeConfig
 from jax_engine.engine.pooling.pooling import PooledParams, PooledResults
 from jax_engine.engine.requests import request as request_checks
 from jax_engine.engine.requests.prompts import Prompt
-from jax_engine.engine.requests.request import Request, RequestChecks, check_service
+from jax_engine.engine.requests.request import (
+    Request,
+    RequestChecks,
+    check_embeds,
+    check_service,
+)
 from jax_engine.engine.results import Results
 from tests.support.builders import letters
 from tests.support.strategies import EOS, VOCABULARY
@@ -90,6 +96,15 @@ def test_a_pooling_request_has_results_of_its_own() -> None:
     assert (output.request_id, output.prompt_token_ids) == ("new", [0, 1])
     request = check(SamplingParams())
     assert type(request.results) is Results and request.prompt == Prompt(None, [0, 1])
+
+
+def test_a_prompt_without_tokens_has_no_log_probabilities() -> None:
+    embeds, wanted = Prompt(None, [0], embeds=np.zeros((1, 4))), SamplingParams(prompt_logprobs=0)
+    with pytest.raises(InvalidRequestError, match="must be None with prompt_embeds, got 0"):
+        check_embeds(embeds, wanted)
+    check_embeds(embeds, SamplingParams())
+    check_embeds(embeds, PoolingParams())
+    check_embeds(Prompt(None, [0]), wanted)
 
 
 def test_a_trace_is_replayed_and_beams_are_counted() -> None:

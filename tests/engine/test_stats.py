@@ -7,6 +7,7 @@ import pytest
 
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.stats import EngineStats, StatsRecorder
+from jax_engine.kv_store.folder_store import StoreStats
 
 STEPS = [(4, 4, 0, 10), (6, 8, 2, 3), (3, 12, 1, 1)]  # used, logical, shared; tokens
 
@@ -68,6 +69,7 @@ def test_before_and_without_any_sharing_nothing_is_saved() -> None:
     recorder = recorder_of(blocks)
     stats = recorder.now()
     assert (stats.num_steps, stats.num_tokens, stats.peak_used_blocks) == (0, 0, 0)
+    assert stats.kv_cache_dir is None
     assert (stats.peak_shared_blocks, stats.peak_sharing_saving) == (0, 0.0)
     assert stats.mean_sharing_saving == 0.0
     assert stats.preemption_costs is None
@@ -78,3 +80,14 @@ def test_before_and_without_any_sharing_nothing_is_saved() -> None:
     stats = recorder.now()
     assert (stats.mean_sharing_saving, stats.peak_sharing_saving) == (0.0, 0.0)
     assert (stats.peak_used_blocks, stats.peak_shared_blocks) == (5, 0)
+
+
+def test_a_folder_s_counts_are_those_of_that_moment() -> None:
+    blocks = SimpleNamespace(num_gpu_blocks=20, num_free_gpu_blocks=20, num_cached_blocks=0)
+    holds(blocks, used=0, logical=0, shared=0)
+    recorder, counts = recorder_of(blocks), StoreStats()
+    recorder._store = SimpleNamespace(stats=counts)  # type: ignore[assignment]
+    counts.bytes_stored = 7
+    before = recorder.now().kv_cache_dir
+    counts.bytes_stored = 9
+    assert before is not None and before.bytes_stored == 7
