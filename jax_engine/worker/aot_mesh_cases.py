@@ -36,7 +36,7 @@ from jax_engine.worker.aot_cases import (
 )
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
-from jax_engine.worker.step_shape import StepShape, step_shape
+from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
@@ -89,10 +89,10 @@ SHARED_MODELS["qwen3-30b-a3b-dealt"] = dataclasses.replace(
     SHARED_MODELS["qwen3-30b-a3b"], spec=with_dealt_experts(SHARED_MODELS["qwen3-30b-a3b"].spec)
 )
 STEPS = {
-    "decode-1": step_shape(1, 1, 1),
-    "decode-64": step_shape(64, 64, 64),
-    "decode-256": step_shape(256, 256, 256),
-    "prompt-2048": step_shape(2048, 1, 1),
+    "decode-1": StepShape(1, 1, decode_only=True),
+    "decode-64": StepShape(64, 64, decode_only=True),
+    "decode-256": StepShape(256, 256, decode_only=True),
+    "prompt-2048": StepShape(2048, 256),
 }
 # Those whose messages are short.
 WITH_KERNEL = ("decode-1", "decode-64")

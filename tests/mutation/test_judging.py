@@ -9,8 +9,9 @@ import pytest
 
 from tests.meta.trees import ROOT
 from tests.mutation import killers, sample
-from tests.mutation.generated import RULES, of_file
+from tests.mutation.generated import FOLDERS, RULES, of_file
 from tests.mutation.killers import Row
+from tests.mutation.where import tests_of
 
 COLLECT = """
 import sys
@@ -50,6 +51,12 @@ def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
     done = collect("tests/mutation/test_rules.py", str(early))
     assert done.returncode == 1 and "test_early.py uses a device" in done.stderr
     assert "and on" not in done.stdout
+
+
+@pytest.mark.slow
+def test_none_of_the_tests_that_folders_name_uses_a_device_too_early() -> None:
+    done = collect(*sorted({path for folder in FOLDERS for path in tests_of(folder)}))
+    assert done.returncode == 0 and "and on" in done.stdout, done.stderr
 
 
 def test_a_sample_draws_what_was_killed_in_the_code_as_it_is(

@@ -21,12 +21,11 @@ from jax_engine.parallel.mesh import DeviceMesh
 from jax_engine.worker import aot_mesh_cases
 from pallas_kernels.aot.targets import TARGETS
 
-CPU = jax.devices("cpu")[0]
 BFLOAT16 = jnp.dtype(jnp.bfloat16)
 
 
 def mesh_of(size: int) -> DeviceMesh:
-    return DeviceMesh(size, described=(CPU,) * size)
+    return DeviceMesh(size, described=tuple(jax.devices("cpu")[:1]) * size)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -59,7 +58,7 @@ def test_a_size_that_does_not_fit_is_refused_before_anything_is_compiled() -> No
 
 def test_fewer_described_devices_than_the_size_are_refused() -> None:
     with pytest.raises(ConfigError, match="tensor_parallel_size must be at most"):
-        DeviceMesh(99, described=(CPU,) * 2)
+        DeviceMesh(99, described=tuple(jax.devices("cpu")) * 2)
 
 
 def test_the_cases_of_a_target() -> None:
