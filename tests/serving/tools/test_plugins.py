@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from jax_engine.serving.api.turn_parsing import TurnFormat, TurnPlan, choice_of,
 from jax_engine.serving.parsers.parser_base import ParserFailedError, TurnDelta
 from jax_engine.serving.parsers.plugin_classes import (
     BaseThinkingReasoningParser,
+    ChatCompletionRequest,
     DeltaMessage,
     ReasoningParserManager,
     ToolParserManager,
 )
+from jax_engine.serving.parsers.plugin_readers import PluginTurn, _Asked
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.serving.tools import plugin
 from tests.serving.tools.test_readers import Found, together
@@ -267,3 +270,36 @@ def test_pieces_of_a_call(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch)
         (0, "f", '"{\\"a\\""'), (0, None, '": 1}"'), (1, "g", '"{}"'),
     ]  # fmt: skip
     assert calls[0].id is not None and calls[0].id.startswith("call_") and calls[2].id == "own"
+
+
+def test_what_a_parser_is_given_of_each_piece() -> None:
+    """As in vLLM: texts and tokens before the piece, with it, and its own.
+
+    A parser of calls that begins behind the reasoning sees only what came from there on.
+    """
+    given: list[tuple[Any, ...]] = []
+    here: Any = SimpleNamespace(hugging_face=None)
+    turn = PluginTurn(ChatCompletionRequest())
+    turn.take([1, 2])
+    asked = _Asked("parser", lambda tokenizer: None, here)
+    assert not asked.has_begun
+    for text, ids in (("ab", [3, 4]), ("", []), ("c", [5])):
+        turn.take(ids)
+        asked.delta(lambda *args: given.append(args), text, turn, "more")
+        assert asked.has_begun
+    assert given == [
+        ("", "ab", "ab", [], [3, 4], [3, 4], "more"),
+        ("ab", "ab", "", [3, 4], [3, 4], [], "more"),
+        ("ab", "abc", "c", [3, 4], [3, 4, 5], [5], "more"),
+    ]
+
+
+def test_a_parser_that_begins_with_the_turn_sees_its_first_token() -> None:
+    given: list[tuple[Any, ...]] = []
+    here: Any = SimpleNamespace(hugging_face=None)
+    turn = PluginTurn(ChatCompletionRequest())
+    asked = _Asked("parser", lambda tokenizer: None, here)
+    for text, ids in (("a", [7]), ("b", [8, 9])):
+        turn.take(ids)
+        asked.delta(lambda *args: given.append(args), text, turn)
+    assert given == [("", "a", "a", [], [7], [7]), ("a", "ab", "b", [7], [7, 8, 9], [8, 9])]
