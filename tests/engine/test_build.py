@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_engine import ConfigError, EngineConfig, OutOfMemoryError
+from jax_engine.config.engine_config import LONGEST
 from jax_engine.engine.requests.prompt_embeds import EmbedsForm
 from jax_engine.engine.startup import build, device_settings, engine_memory
 from jax_engine.models.checkpoints.resolve import HubOptions
@@ -285,3 +286,28 @@ def test_blocks_are_as_large_as_the_cache_s_dtype_makes_them(
     parts = build.build_engine(replace(CONFIG, **changes))
     assert parts.memory.num_blocks == world.worker["num_blocks"] == count
     assert world.worker["cache_dtype"] == name and world.worker["dtype"] == "float32"
+
+
+def test_the_longest_length_that_fits_is_taken_where_none_is_given(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`max_model_len=-1`: what the model allows, or what the cache has room for."""
+    config = replace(CONFIG, max_model_len=LONGEST)
+    asked: list[int | None] = []
+    error: OutOfMemoryError | None = None
+
+    def built(config: EngineConfig, with_tokenizer: bool) -> Any:
+        asked.append(config.max_model_len)
+        if error is not None and config.max_model_len is None:
+            raise error
+        return f"{config.max_model_len}, {with_tokenizer}"
+
+    monkeypatch.setattr(build, "_build_runners", built)
+    assert build.build_runners(CONFIG, with_tokenizer=True) == "10, True"
+    assert build.build_runners(config, with_tokenizer=True) == "None, True"
+    error = OutOfMemoryError("so many fit", fitting=7)
+    assert build.build_runners(config, with_tokenizer=False) == "7, False"
+    error = OutOfMemoryError("nothing fits")
+    with pytest.raises(OutOfMemoryError, match="nothing fits"):
+        build.build_runners(config, with_tokenizer=False)
+    assert asked == [10, None, None, 7, None]

@@ -17,6 +17,7 @@ from jax_engine.engine.requests.request import (
     RequestChecks,
     check_embeds,
     check_service,
+    own_params,
 )
 from jax_engine.engine.results import Results
 from tests.support.builders import letters
@@ -176,3 +177,14 @@ def test_a_priority_that_has_no_effect_is_a_warning(caplog: pytest.LogCaptureFix
         assert not caplog.records
         check_service("fcfs", 1, None)
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("given", [SamplingParams(max_tokens=5), PoolingParams()])
+def test_parameters_are_the_request_s_own(given: Any) -> None:
+    own = own_params(given)
+    assert own == given and own is not given
+
+
+@pytest.mark.parametrize("given", [None, {"max_tokens": 5}, 3])
+def test_what_are_no_parameters_stays_what_it_is(given: Any) -> None:
+    assert own_params(given) is given

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.engine.stats import EngineStats, StatsRecorder
+from jax_engine.engine.stats import EngineStats, Observations, StatsRecorder
 from jax_engine.kv_store.folder_store import StoreStats
 
 STEPS = [(4, 4, 0, 10), (6, 8, 2, 3), (3, 12, 1, 1)]  # used, logical, shared; tokens
@@ -91,3 +91,14 @@ def test_a_folder_s_counts_are_those_of_that_moment() -> None:
     before = recorder.now().kv_cache_dir
     counts.bytes_stored = 9
     assert before is not None and before.bytes_stored == 7
+
+
+def test_the_buckets_of_a_histogram_add_up() -> None:
+    """As in Prometheus: each has what is at most its limit, the last one all."""
+    seen = Observations((1, 5))
+    for value, count in ((0.5, 1), (1, 2), (5, 4), (9, 8)):
+        seen.add(value, count)
+    found = seen.histogram("a name", {"a": "label"})
+    assert (found.name, found.labels, found.count) == ("a name", {"a": "label"}, 15)
+    assert found.sum == 0.5 + 2 + 20 + 72
+    assert found.buckets == {"1.0": 3, "5.0": 7, "+Inf": 15}
