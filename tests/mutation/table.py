@@ -30,9 +30,11 @@ left alone.
   hole in these tests, or nothing that can be seen changes and nobody has said why yet.
 - *Equivalent*: nothing that can be seen changes; the reason is given below.
 
-Of the folders of which few are planted, some are drawn by a seed, a function at a time
-(`python -m tests.mutation --generated serving --draw 40 --seed 40.4`). Their survivors were tried
-with a part of the tests: not with the goldens of all families, nor with servers in processes.
+Where not all are planted, some are drawn by a seed, a function at a time
+(`python -m tests.mutation --generated serving --draw 130 --seed 46`), and of `jax_engine/worker/`
+those of some files. Their survivors were tried with a part of the tests: a minute of those that
+reach them, without the goldens of all families, adapters, devices that share a model, and servers
+in processes.
 
 """
 OF_HANDS = """
