@@ -16,8 +16,15 @@ from jax_engine import SamplingParams
 from jax_engine.engine.running_requests import derive_seed, request_setup
 from jax_engine.sampling.sampling_inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
+from jax_engine.worker import step_plan
 from jax_engine.worker.step_output import NUM_TOP
-from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
+from jax_engine.worker.step_plan import (
+    adapters_of_tokens,
+    pack_step,
+    prompt_embeds,
+    split_fields,
+    unpack_step,
+)
 from jax_engine.worker.step_shape import StepShape
 
 B, W = 4, 6
@@ -330,3 +337,45 @@ def test_seeds_of_samples_are_the_reference_s() -> None:
             oracle.derive_seed(seed, i) for i in range(4)
         ]
     assert 0 <= derive_seed(-5, 3) < 2**63
+
+
+def test_embeddings_of_a_step_are_those_of_its_positions() -> None:
+    """Beside tokens, from the middle of a prompt on, and none behind its end."""
+    embeds = np.arange(1.0, 9.0).reshape(4, 2)
+    given, plain = _setup(1, 4, embeds=embeds), _setup(2, 3)
+    rows = [_row(2, 0, 2, 0).row, _row(1, 1, 2, 0).row, _row(2, 2, 1, 0).row, _row(1, 3, 2, 0).row]
+    found = prompt_embeds(rows, {1: given, 2: plain}, 10, 2, np.float32)
+    none, nothing = [0.0, 0.0], [False]
+    assert found.given.tolist() == 2 * nothing + [True] * 2 + nothing + [True] + 4 * nothing
+    wanted = [none, none, [3.0, 4.0], [5.0, 6.0], none, [7.0, 8.0], none, none, none, none]
+    assert found.vectors.tolist() == wanted and found.vectors.dtype == np.float32
+
+
+def test_a_step_has_embeddings_where_a_row_begins_before_their_end() -> None:
+    embeds = np.zeros((3, 2))
+    shape = {start: _packed((_row(1, start, 1, 1), _setup(1, 3, embeds=embeds)))[0].embeds
+             for start in range(5)}  # fmt: skip
+    assert shape == {0: True, 1: True, 2: True, 3: False, 4: False}
+    beside = (_row(2, 0, 2, 1), _setup(2, 2))
+    assert _packed(beside, (_row(1, 0, 1, 0), _setup(1, 3, embeds=embeds)))[0].embeds
+
+
+@pytest.mark.parametrize("branches_wait", [False, True])
+def test_each_token_has_its_row_s_adapter(
+    monkeypatch: pytest.MonkeyPatch, branches_wait: bool
+) -> None:
+    """Where a branch makes the host wait, steps with adapters have programs of their own."""
+    device = step_plan.this_device()._replace(branches_wait=branches_wait)
+    monkeypatch.setattr(step_plan, "this_device", lambda: device)
+    parts = [(_row(number, 0, 2, 0), _setup(number, 3)) for number in (1, 2, 3)]
+    assert not _packed(*parts)[0].lora
+    slots = {1: 0, 2: 5, 3: 4}
+    adapted = [
+        (drawn._replace(row=drawn.row._replace(adapter=slots[setup.number])), setup)
+        for drawn, setup in parts
+    ]
+    shape, packed = _packed(*adapted)
+    assert shape.lora == branches_wait
+    plan: Any = unpack_step(jnp.asarray(packed), jnp.asarray(PREVIOUS), shape, W, B)
+    found = adapters_of_tokens(plan).tolist()
+    assert found == [0, 0, 5, 5, 4, 4] + [0] * (shape.num_tokens - 6)
