@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.meta.trees import ROOT
-from tests.mutation import killers, sample
+from tests.mutation import killers, sample, where
 from tests.mutation.generated import FOLDERS, RULES, of_file
 from tests.mutation.killers import Row
-from tests.mutation.where import tests_of
 
 COLLECT = """
 import sys
@@ -55,7 +54,7 @@ def test_a_file_that_uses_a_device_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_none_of_the_tests_that_folders_name_uses_a_device_too_early() -> None:
-    done = collect(*sorted({path for folder in FOLDERS for path in tests_of(folder)}))
+    done = collect(*sorted({path for folder in FOLDERS for path in where.tests_of(folder)}))
     assert done.returncode == 0 and "and on" in done.stdout, done.stderr
 
 
