@@ -32,9 +32,9 @@ left alone.
 
 Where not all are planted, some are drawn by a seed, a function at a time
 (`python -m tests.mutation --generated serving --draw 130 --seed 46`), and of `jax_engine/worker/`
-those of some files. Their survivors were tried with a part of the tests: a minute of those that
-reach them, without the goldens of all families, adapters, devices that share a model, and servers
-in processes.
+those of some files. Their survivors were tried with a part of the tests: quick ones that reach
+them, without the goldens of all families, adapters, devices that share a model, and servers in
+processes. So a survivor there may be noticed by a test that was not asked.
 
 """
 OF_HANDS = """

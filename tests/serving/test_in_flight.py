@@ -78,9 +78,10 @@ class Held:
     async def begin(self, stream: Any) -> None:
         """Reads a stream's first output. The engine, which was idle, waits in its next step."""
         self._free = 1
-        holding = asyncio.create_task(self.hold())
+        self.in_step.clear()
+        self.may_continue.clear()
         await anext(stream)
-        await holding
+        await asyncio.to_thread(self.in_step.wait, 30)
 
 
 @pytest.fixture
